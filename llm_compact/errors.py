@@ -1,0 +1,25 @@
+"""What can go wrong in a compaction, each error carrying the one line that a person needs."""
+
+
+class CompactionError(Exception):
+    """A compaction was refused or failed. Nothing was written."""
+
+
+class NothingToCompact(CompactionError):
+    """The conversation is too short, or a summary would not make it smaller."""
+
+
+class ConversationError(CompactionError):
+    """There is no such database or conversation, or it can't be compacted as it is."""
+
+
+class SummarizerError(CompactionError):
+    """The summarizer is unknown, failed, or gave an answer that must not be stored."""
+
+
+class StoreError(CompactionError):
+    """The log database could not be read or written."""
+
+
+class AlreadyCompacted(StoreError):
+    """A compaction of exactly this point of the conversation exists."""

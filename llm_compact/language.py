@@ -1,0 +1,82 @@
+"""The language of a conversation, and the fixed words of a summary in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+
+import yaml
+from llm.parts import Message
+
+from .conversation import text_of
+
+# Some thousand characters tell a language. Reading a novel for it would not tell it better.
+SAMPLE = 20_000
+
+_SCRIPTS = {
+    "ja": re.compile("[\u3040-\u30ff]"),
+    "ko": re.compile("[\uac00-\ud7af]"),
+    "zh": re.compile("[\u4e00-\u9fff]"),
+    "ru": re.compile("[\u0400-\u04ff]"),
+}
+_LATIN = re.compile("[A-Za-zÀ-ɏ]")
+_WORD = re.compile(r"[^\W\d_]+")
+# The commonest words of each language that the others here do not have.
+_COMMON = {
+    "en": "the and is of to that it for with you are this what how was not have",
+    "de": "der die und das ist nicht ich ein eine mit auf für wie wir auch sich bitte",
+    "fr": "le les et est une pas pour dans que qui je nous vous avec sur ce des du",
+    "es": "el los las y es una por para con que como pero más está qué del se",
+    "pt": "o os as e é uma não para com que como mas mais está você do da em",
+    "it": "il gli e è una non per con che come ma più sono della di questo",
+    "tr": "ve bir bu için ile değil ne mi var gibi ama daha olarak çok şey",
+}
+_COMMON_WORDS = {code: frozenset(words.split()) for code, words in _COMMON.items()}
+
+
+def language_of(messages: Iterable[Message]) -> str:
+    """Code of the language that the user writes, `en` where nothing tells.
+
+    The assistant's words count where the user has written none; tool output never does: a
+    Chinese conversation about English logs is Chinese.
+    """
+    said: dict[str, list[str]] = {"user": [], "assistant": []}
+    room = SAMPLE
+    for message in messages:
+        if message.role in said and room > 0:
+            text = text_of(message)[:2_000]
+            said[message.role].append(text)
+            room -= len(text)
+    return (
+        _language_of_text(" ".join(said["user"]))
+        or _language_of_text(" ".join(said["assistant"]))
+        or "en"
+    )
+
+
+def _language_of_text(text: str) -> str | None:
+    # A letter of these scripts says about as much as two and a half Latin ones.
+    weights = {code: 2.5 * len(pattern.findall(text)) for code, pattern in _SCRIPTS.items()}
+    weights["ja"] += weights["zh"] if weights["ja"] > 0.1 * weights["zh"] else 0
+    best = max(weights, key=lambda code: weights[code])
+    if weights[best] > 0.3 * (len(_LATIN.findall(text)) + weights[best]):
+        return best
+    words = _WORD.findall(text.lower())
+    scores = {code: sum(w in common for w in words) for code, common in _COMMON_WORDS.items()}
+    winner = max(scores, key=lambda code: scores[code])
+    return winner if scores[winner] else None
+
+
+@cache
+def words(language: str) -> Mapping[str, str]:
+    """The fixed words in a language, English ones where we do not speak it."""
+    return _all_words().get(language) or _all_words()["en"]
+
+
+@cache
+def _all_words() -> dict[str, dict[str, str]]:
+    text = files("llm_compact").joinpath("languages.yaml").read_text("utf-8")
+    loaded: dict[str, dict[str, str]] = yaml.safe_load(text)
+    return loaded
