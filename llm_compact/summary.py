@@ -1,0 +1,82 @@
+"""A summary: what is asked for one, what comes back, and its Markdown form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from llm.parts import Message
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a summary has to stand for."""
+
+    messages: Sequence[Message]
+    "What came since the previous summary, oldest first, up to the cut."
+    previous: str | None
+    "The previous summary, if there was one. The new one replaces it."
+    originals: Sequence[Message]
+    "The original messages of all generations up to the cut, as far as the log has them."
+    tokens: int
+    "Estimated size of `previous` and `messages` together."
+    language: str
+    "Code of the conversation's language."
+    focus: str | None = None
+    "What the user wants the summary to look after."
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a summarizer used. `input` and `output` are tokens, None where it does not say."""
+
+    input: int | None = None
+    output: int | None = None
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A summarizer's answer as it came, before anything is made of it."""
+
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    tool_calls: int = 0
+    has_reasoning: bool = False
+    stop_reason: str | None = None
+    "Why the model stopped, in the provider's word, if it gave one."
+
+
+class Summarizer(Protocol):
+    """Anything that turns the head of a conversation into a shorter text."""
+
+    @property
+    def name(self) -> str:
+        """A model's id, or `extractive`."""
+        ...
+
+    @property
+    def prompt_version(self) -> str:
+        """Changes with what the summarizer is told, so that summaries can be compared."""
+        ...
+
+    def summarize(self, head: Head, show: Callable[[str], None]) -> Answer:
+        """Summarize, passing what is certain to be part of the answer to `show` as it comes.
+
+        Raises `SummarizerError`.
+        """
+        ...
+
+
+def sections_of(markdown: str) -> list[tuple[str, list[str]]]:
+    """(heading, its lines) in order, without bullets and blank lines; the heading may be ''."""
+    sections: list[tuple[str, list[str]]] = [("", [])]
+    for line in markdown.splitlines():
+        heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
+        if heading:
+            sections.append((heading[1], []))
+        elif line.strip():
+            sections[-1][1].append(re.sub(r"^\s*[-*]\s+", "", line).rstrip())
+    return [(heading, lines) for heading, lines in sections if heading or lines]
