@@ -1,0 +1,255 @@
+"""The one pipeline: conversation -> cut -> summary -> check -> store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+import llm
+import sqlite_utils
+from llm.parts import Message
+
+from .check import summary_text
+from .conversation import history_of, requests, without_reasoning
+from .cut import choose_cut
+from .errors import ConversationError, NothingToCompact, SummarizerError
+from .estimate import estimate
+from .language import language_of, words
+from .store import Record, Source, already_compacted, open_log, read_source, store_compaction
+from .summarizers import get_summarizer
+from .summary import Head, Summarizer, Usage
+from .tokens import MESSAGE_TOKENS, Size, count_tokens, message_tokens, parse_keep
+
+# Fewer tokens tell nothing: where a summary would have to be shorter, there is nothing to gain.
+SHORTEST_SUMMARY = 8
+
+Trigger = Literal["manual", "auto", "overflow"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a compaction will do, known before anything is called or written. Sizes in tokens."""
+
+    source: Source
+    head: Head
+    tail: tuple[Message, ...]
+    request: str
+    "The fixed words of the user message in front of the summary."
+    generation: int
+    stands_for: int
+    "How many original messages the summary replaces, over all generations."
+    messages_summarized: int
+    messages_kept: int
+    exchanges_summarized: int
+    exchanges_kept: int
+    tokens_before: int
+    tokens_kept: int
+    "Everything but the summary: system prompt, request, tail."
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """A compaction that was stored."""
+
+    id: str
+    "The new conversation."
+    turn_id: str
+    source_id: str
+    generation: int
+    model: str
+    "The conversation's model, which goes on in the new conversation."
+    summarizer: str
+    messages_summarized: int
+    messages_kept: int
+    exchanges_summarized: int
+    exchanges_kept: int
+    tokens_before: int
+    tokens_after: int
+    summary_tokens: int
+    summary: str
+    usage: Usage
+    duration_ms: int
+    is_newest: bool
+    "Whether `llm -c` goes on with the new conversation."
+
+
+def compact(
+    conversation_id: str | None = None,
+    *,
+    database: str | Path | None = None,
+    model: str | None = None,
+    options: Mapping[str, str] | None = None,
+    key: str | None = None,
+    keep: str | None = None,
+    focus: str | None = None,
+    again: bool = False,
+) -> Compaction:
+    """Compact a logged conversation, as `llm compact` does, and return what came of it.
+
+    Without `conversation_id` it is the one that `llm -c` would continue, without `database` llm's
+    own log, without `model` the conversation's own model summarizes. `keep` is a size such as
+    "2x" (exchanges), "6m" (messages) or "8k" (tokens).
+
+    Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for a
+    `keep` that is no size.
+    """
+    size = parse_keep(keep) if keep else None
+    with open_log(Path(database) if database else default_database()) as db:
+        source = read_source(db, conversation_id)
+        plan = plan_compaction(source, keep=size, focus=focus, again=again)
+        summarizer = get_summarizer(model or source.model_id, list((options or {}).items()), key)
+        return carry_out(db, plan, summarizer, again=again)
+
+
+def default_database() -> Path:
+    """Where llm keeps its log."""
+    return Path(llm.user_dir()) / "logs.db"  # type: ignore[no-untyped-call]
+
+
+def plan_compaction(
+    source: Source, *, keep: Size | None = None, focus: str | None = None, again: bool = False
+) -> Plan:
+    """Decide what is summarized and what is kept.
+
+    Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
+    and `ConversationError` when the conversation can't be cut.
+    """
+    if source.compacted_as and not again:
+        raise already_compacted(source.compacted_as)
+    if keep and keep.unit == "%":
+        raise ConversationError(
+            f"No context window known for {source.model_id!r}, so --keep {keep} can't be counted. "
+            "Use --keep 8k (tokens) or --keep 2x (exchanges)"
+        )
+    history = history_of(source.messages)
+    body, previous = history.body, history.summary
+    sizes = [message_tokens(message) for message in body]
+    cut = choose_cut(body, sizes, keep)
+    summarized = cut.head(body)
+    kept = cut.tail(body)
+    tail = tuple(without_reasoning(kept))
+    # The originals end with the same messages as the body, whatever came before.
+    originals = list(source.originals[: len(source.originals) - (len(body) - cut.position)])
+    if cut.request is not None:
+        del originals[cut.request - cut.position]
+    language = language_of(source.originals)
+    generation = previous.marker.generation + 1 if previous else 1
+    request = words(language)["request"].replace("{n}", str(generation))
+    replaced = list(source.messages[len(history.system) : len(source.messages) - len(body)])
+    head = Head(
+        messages=tuple(body[: cut.position]),
+        previous=previous.text if previous else None,
+        originals=tuple(originals),
+        tokens=count_tokens([*replaced, *summarized]),
+        language=language,
+        focus=focus,
+    )
+    request_tokens = MESSAGE_TOKENS + estimate(request)
+    if head.tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
+        raise NothingToCompact(f"Nothing to gain: only {head.tokens:,} tokens could be summarized")
+    return Plan(
+        source=source,
+        head=head,
+        tail=tail,
+        request=request,
+        generation=generation,
+        stands_for=len(originals),
+        messages_summarized=len(replaced) + len(summarized),
+        messages_kept=len(kept),
+        exchanges_summarized=len(requests(summarized)),
+        exchanges_kept=len(requests(kept)),
+        tokens_before=count_tokens(source.messages),
+        tokens_kept=count_tokens([*history.system, *tail]) + request_tokens,
+    )
+
+
+def carry_out(
+    db: sqlite_utils.Database,
+    plan: Plan,
+    summarizer: Summarizer,
+    *,
+    show: Callable[[str], None] = lambda text: None,
+    trigger: Trigger = "manual",
+    again: bool = False,
+) -> Compaction:
+    """Summarize, check and store. `show` is given the summary as it is written.
+
+    Raises `SummarizerError`, `NothingToCompact` or `StoreError`; then nothing was written.
+    """
+    started, date = time.monotonic(), datetime.now(timezone.utc)
+    try:
+        answer = summarizer.summarize(plan.head, show)
+        summary = summary_text(answer)
+    except SummarizerError as ex:
+        raise SummarizerError(f"The summarizer {summarizer.name} {ex}. Nothing was written") from ex
+    duration_ms = int((time.monotonic() - started) * 1_000)
+    summary_tokens = estimate(summary)
+    tokens_after = plan.tokens_kept + MESSAGE_TOKENS + summary_tokens
+    if tokens_after >= plan.tokens_before:
+        raise _no_gain(plan, summarizer, summary_tokens, is_written_by_model=answer.usage.calls > 0)
+    record = Record(
+        generation=plan.generation,
+        trigger=trigger,
+        summarizer=summarizer.name,
+        prompt_version=summarizer.prompt_version,
+        instructions=plan.head.focus,
+        messages_summarized=plan.messages_summarized,
+        messages_kept=plan.messages_kept,
+        exchanges_summarized=plan.exchanges_summarized,
+        exchanges_kept=plan.exchanges_kept,
+        tokens_before=plan.tokens_before,
+        tokens_after=tokens_after,
+        summary_tokens=summary_tokens,
+        input_tokens=answer.usage.input,
+        output_tokens=answer.usage.output,
+        calls=answer.usage.calls,
+        duration_ms=duration_ms,
+        datetime_utc=date.isoformat(),
+    )
+    stored = store_compaction(
+        db,
+        plan.source,
+        request=plan.request,
+        summary=summary,
+        tail=plan.tail,
+        stands_for=plan.stands_for,
+        record=record,
+        again=again,
+    )
+    return Compaction(
+        id=stored.conversation_id,
+        turn_id=stored.turn_id,
+        source_id=plan.source.id,
+        generation=plan.generation,
+        model=plan.source.model_id,
+        summarizer=summarizer.name,
+        messages_summarized=plan.messages_summarized,
+        messages_kept=plan.messages_kept,
+        exchanges_summarized=plan.exchanges_summarized,
+        exchanges_kept=plan.exchanges_kept,
+        tokens_before=plan.tokens_before,
+        tokens_after=tokens_after,
+        summary_tokens=summary_tokens,
+        summary=summary,
+        usage=answer.usage,
+        duration_ms=duration_ms,
+        is_newest=stored.is_newest,
+    )
+
+
+def _no_gain(
+    plan: Plan, summarizer: Summarizer, summary_tokens: int, *, is_written_by_model: bool
+) -> NothingToCompact | SummarizerError:
+    told = (
+        f"a summary of {summary_tokens:,} tokens is not smaller than the {plan.head.tokens:,} "
+        "tokens that it would replace"
+    )
+    if is_written_by_model:
+        return SummarizerError(
+            f"The summarizer {summarizer.name} failed: {told}. Nothing was written"
+        )
+    return NothingToCompact(f"Nothing to gain: {told}")

@@ -1,0 +1,354 @@
+"""The log database: reading a conversation, and writing a compacted one with its record.
+
+llm's `LogStore` is used here and nowhere else. Its docs call the tables public and the class
+internal, so tests/test_contract.py holds what we rely on.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import llm
+import sqlite_utils
+from llm.logs import LogStore
+from llm.parts import Message
+from llm.serialization import UsageDict
+from llm.utils import monotonic_ulid
+from sqlite_utils.migrations import Migrations
+
+from .conversation import Marker, compacted_chain, history_of
+from .errors import AlreadyCompacted, ConversationError, StoreError
+
+LOCK_TIMEOUT_MS = 10_000
+
+migrations = Migrations("llm_compact")
+
+
+@migrations()
+def create_compactions(db: sqlite_utils.Database) -> None:
+    db.table("compactions").create(
+        {
+            "turn_id": str,
+            "conversation_id": str,
+            "source_conversation_id": str,
+            "source_tip_hash": str,
+            "generation": int,
+            "trigger": str,
+            "summarizer": str,
+            "prompt_version": str,
+            "instructions": str,
+            "messages_summarized": int,
+            "messages_kept": int,
+            "exchanges_summarized": int,
+            "exchanges_kept": int,
+            "tokens_before": int,
+            "tokens_after": int,
+            "summary_tokens": int,
+            "input_tokens": int,
+            "output_tokens": int,
+            "calls": int,
+            "duration_ms": int,
+            "datetime_utc": str,
+        },
+        pk="turn_id",
+        # The source may be a conversation of an older llm, which has no row in threads.
+        foreign_keys=[
+            ("turn_id", "turns", "id"),
+            ("conversation_id", "threads", "id"),
+            ("source_tip_hash", "messages", "hash"),
+        ],
+    )
+    db.table("compactions").create_index(["source_tip_hash"])
+    db.table("compactions").create_index(["source_conversation_id"])
+
+
+@dataclass(frozen=True)
+class Source:
+    """A conversation as the log has it."""
+
+    id: str
+    name: str | None
+    model_id: str
+    tip: str
+    "Hash of its newest message: what a compaction of it is a compaction of."
+    messages: tuple[Message, ...]
+    originals: tuple[Message, ...]
+    "The messages without any compaction: those of all generations before, then its own."
+    compacted_as: str | None
+    "Id of the newest conversation that this very state was compacted into, if there is one."
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the `compactions` table keeps about a compaction, besides ids and the source."""
+
+    generation: int
+    trigger: str
+    summarizer: str
+    prompt_version: str
+    instructions: str | None
+    messages_summarized: int
+    messages_kept: int
+    exchanges_summarized: int
+    exchanges_kept: int
+    tokens_before: int
+    tokens_after: int
+    summary_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
+    calls: int
+    duration_ms: int
+    datetime_utc: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a compaction went."""
+
+    conversation_id: str
+    turn_id: str
+    is_newest: bool
+    "Whether `llm -c` goes on with it. Ids that are no ULIDs may sort above ours."
+
+
+class LoggedModel(llm.Model):
+    """The name of a model in the log, which may not be installed any more."""
+
+    def __init__(self, model_id: str) -> None:
+        self.model_id = model_id
+
+    def execute(self, *args: Any, **kwargs: Any) -> Iterator[str]:
+        raise NotImplementedError("a model of the log answers nothing")
+
+
+@contextmanager
+def open_log(path: Path) -> Iterator[sqlite_utils.Database]:
+    """A connection of our own to an existing log. Raises `StoreError`; creates nothing."""
+    if not path.exists():
+        raise StoreError(f"No log database found at {path}")
+    try:
+        with sqlite_utils.Database(path) as db:
+            db.execute(f"pragma busy_timeout = {LOCK_TIMEOUT_MS}")
+            yield db
+    except sqlite3.Error as ex:
+        raise StoreError(f"{path}: {ex}. Nothing was written") from ex
+
+
+def read_source(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
+    """Read a conversation, or without an id the one that `llm -c` would continue.
+
+    Raises `ConversationError` if there is none, or if it has no messages.
+    """
+    store = LogStore(db)  # type: ignore[no-untyped-call]
+    conversation_id = conversation_id or _newest_conversation(db)
+    if conversation_id is None:
+        raise ConversationError("No conversations found in the log")
+    thread = _row(db, "select name, tip_message_hash from threads where id = ?", conversation_id)
+    if thread is None:
+        if _row(db, "select id from conversations where id = ?", conversation_id):
+            raise ConversationError(
+                f"Conversation {conversation_id} was logged by an llm older than 0.32, which "
+                "can't be compacted. Say something in it with llm --cid first"
+            )
+        raise ConversationError(f"No conversation found with id={conversation_id}")
+    turn = _row(
+        db,
+        "select model from turns where thread_id = ? order by id desc limit 1",
+        conversation_id,
+    )
+    tip = thread["tip_message_hash"]
+    if turn is None or tip is None:
+        raise ConversationError(f"Conversation {conversation_id} is empty")
+    messages = store.load_chain(tip)
+    done = _compaction_of(db, tip)
+    return Source(
+        id=conversation_id,
+        name=thread["name"],
+        model_id=turn["model"],
+        tip=tip,
+        messages=tuple(messages),
+        originals=tuple(_originals(db, store, messages)),
+        compacted_as=done["conversation_id"] if done else None,
+    )
+
+
+def store_compaction(
+    db: sqlite_utils.Database,
+    source: Source,
+    *,
+    request: str,
+    summary: str,
+    tail: Sequence[Message],
+    stands_for: int,
+    record: Record,
+    again: bool = False,
+) -> Stored:
+    """Write the compacted conversation: all of it or nothing, in one transaction.
+
+    Raises `AlreadyCompacted` unless `again`, and `ConversationError` when something was said in
+    the source since it was read.
+    """
+    store = LogStore(db)  # type: ignore[no-untyped-call]
+    # BEGIN IMMEDIATE waits for other writers. atomic() alone begins deferred, and a read that
+    # turns into a write then fails at once when somebody else is writing.
+    db.conn.execute("begin immediate")
+    try:
+        migrations.apply(db)
+        _check_unchanged(db, source, again)
+        stored = _write(db, store, source, request, summary, tail, stands_for, record)
+        db.commit()
+    except BaseException:
+        db.rollback()
+        raise
+    return stored
+
+
+def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
+    thread = _row(db, "select tip_message_hash from threads where id = ?", source.id)
+    if thread is None or thread["tip_message_hash"] != source.tip:
+        raise ConversationError(
+            f"Conversation {source.id} went on while it was summarized. Nothing was written; "
+            "run the command once more"
+        )
+    done = _compaction_of(db, source.tip)
+    if done and not again:
+        raise already_compacted(done["conversation_id"])
+
+
+def already_compacted(conversation_id: str) -> AlreadyCompacted:
+    return AlreadyCompacted(
+        f"Already compacted as {conversation_id}. Go on there with llm -c --cid "
+        f"{conversation_id}, or use --again"
+    )
+
+
+def _write(
+    db: sqlite_utils.Database,
+    store: LogStore,
+    source: Source,
+    request: str,
+    summary: str,
+    tail: Sequence[Message],
+    stands_for: int,
+    record: Record,
+) -> Stored:
+    turn_id = str(monotonic_ulid()).lower()
+    marker = Marker(record.generation, turn_id, stands_for)
+    system = history_of(source.messages).system
+    chain = compacted_chain(system, request, summary, tail, marker)
+    first = len(system) + 2
+    prompt, answer = chain[: first - 1], chain[first - 1]
+    fragments = _fragments_of(db, source.tip)
+    # Before log() stores it: log() would copy the text of fragments that it is not told of.
+    store.ensure_chain(prompt, fragments=fragments)
+    response = llm.Response.from_dict(
+        {
+            "id": turn_id,
+            "model": source.model_id,
+            "prompt": {"messages": [message.to_dict() for message in prompt]},
+            "messages": [answer.to_dict()],
+            "usage": _usage_dict(record),
+        },
+        model=LoggedModel(source.model_id),
+    )
+    response.set_resolved_model(record.summarizer)
+    conversation_id = store.create_thread(name=source.name, forked_from=source.id)
+    store.log(response, conversation_id)
+    # from_dict() knows no duration and no date.
+    db.table("turns").update(
+        turn_id, {"duration_ms": record.duration_ms, "datetime_utc": record.datetime_utc}
+    )
+    # load_conversation() reads the tools from a thread's first turn, and this is that turn.
+    db.execute(
+        "insert into turn_tools (turn_id, tool_id, instance_id) "
+        "select ?, tool_id, instance_id from turn_tools where turn_id = "
+        "(select id from turns where thread_id = ? order by id limit 1)",
+        [turn_id, source.id],
+    )
+    tip = store.ensure_chain(tail, parent=store.thread_tip(conversation_id), fragments=fragments)
+    db.table("threads").update(conversation_id, {"tip_message_hash": tip})
+    db.table("compactions").insert(
+        {
+            "turn_id": turn_id,
+            "conversation_id": conversation_id,
+            "source_conversation_id": source.id,
+            "source_tip_hash": source.tip,
+            **asdict(record),
+        }
+    )
+    return Stored(conversation_id, turn_id, _newest_conversation(db) == conversation_id)
+
+
+def _originals(
+    db: sqlite_utils.Database, store: LogStore, messages: Sequence[Message]
+) -> list[Message]:
+    """The messages as if none of them had ever been compacted, as far as the log reaches."""
+    history = history_of(messages)
+    if history.summary is None or not db.table("compactions").exists():
+        return list(history.body)
+    row = _row(
+        db,
+        "select source_tip_hash, messages_kept from compactions where turn_id = ?",
+        history.summary.marker.compaction,
+    )
+    if row is None:
+        return list(history.body)
+    before = _originals(db, store, store.load_chain(row["source_tip_hash"]))
+    return [*before, *history.body[row["messages_kept"] :]]
+
+
+def _newest_conversation(db: sqlite_utils.Database) -> str | None:
+    # The same choice as llm.cli.load_conversation() makes for `llm -c`.
+    row = _row(
+        db,
+        "select id from (select id from threads union select id from conversations) "
+        "order by id desc limit 1",
+    )
+    return row["id"] if row else None
+
+
+def _compaction_of(db: sqlite_utils.Database, tip: str) -> dict[str, Any] | None:
+    """The newest compaction of a state, if its conversation was not deleted since."""
+    if not db.table("compactions").exists():
+        return None
+    return _row(
+        db,
+        "select conversation_id from compactions where source_tip_hash = ? "
+        "and conversation_id in (select id from threads) order by turn_id desc limit 1",
+        tip,
+    )
+
+
+def _fragments_of(db: sqlite_utils.Database, tip: str) -> list[str]:
+    """The fragments that any message of a chain is stored by reference to."""
+    return [
+        row["content"]
+        for row in db.query(
+            "with recursive chain(hash) as (select ? union all "
+            "select parent_hash from messages join chain using (hash) "
+            "where parent_hash is not null) "
+            "select distinct fragments.id, content from chain "
+            "join parts on parts.message_hash = chain.hash "
+            "join part_fragments on part_fragments.part_id = parts.id "
+            "join fragments on fragments.id = part_fragments.fragment_id",
+            [tip],
+        )
+    ]
+
+
+def _usage_dict(record: Record) -> UsageDict:
+    usage: UsageDict = {}
+    if record.input_tokens is not None:
+        usage["input"] = record.input_tokens
+    if record.output_tokens is not None:
+        usage["output"] = record.output_tokens
+    return usage
+
+
+def _row(db: sqlite_utils.Database, sql: str, *parameters: str) -> dict[str, Any] | None:
+    return next(iter(db.query(sql, list(parameters))), None)
