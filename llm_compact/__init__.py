@@ -1,0 +1,38 @@
+"""Compact long conversations in llm: the plugin's hooks, and its public names for Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from llm import hookimpl
+
+if TYPE_CHECKING:
+    from .compaction import Compaction as Compaction
+    from .compaction import compact as compact
+    from .errors import CompactionError as CompactionError
+    from .errors import NothingToCompact as NothingToCompact
+
+_PUBLIC = {
+    "Compaction": ".compaction",
+    "compact": ".compaction",
+    "CompactionError": ".errors",
+    "NothingToCompact": ".errors",
+}
+__all__ = ["Compaction", "CompactionError", "NothingToCompact", "compact"]
+
+
+@hookimpl
+def register_commands(cli: click.Group) -> None:
+    from .cli import compact
+
+    cli.add_command(compact)
+
+
+def __getattr__(name: str) -> Any:
+    # Every `llm` command imports this module: the pipeline is loaded when somebody asks for it.
+    if name in _PUBLIC:
+        from importlib import import_module
+
+        return getattr(import_module(_PUBLIC[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

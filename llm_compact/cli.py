@@ -1,0 +1,192 @@
+"""The `llm compact` commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click_default_group import DefaultGroup
+
+if TYPE_CHECKING:
+    from .tokens import Size
+
+# Each `llm` command imports this module, so what a command needs is imported when it runs.
+
+
+class NothingToDo(click.ClickException):
+    """Exit code 3: the conversation is too short, or there is nothing to gain."""
+
+    exit_code = 3
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> Size | None:
+    from .tokens import parse_keep
+
+    try:
+        return parse_keep(value) if value is not None else None
+    except ValueError as ex:
+        raise click.BadParameter(str(ex), ctx, param) from ex
+
+
+@click.group(name="compact", cls=DefaultGroup, default="run", default_if_no_args=True)
+def compact() -> None:
+    """
+    Compact a long conversation: a summary of its older part, the recent exchanges word for word
+
+    Example usage:
+
+    \b
+        llm compact -c
+        llm compact -c 'keep the schema decisions'
+        llm compact --cid 01jm8ec74wxsdatyn5pq1fp0s5 -m extractive
+    """
+
+
+@compact.command(name="run")  # type: ignore[untyped-decorator]
+@click.argument("focus_words", metavar="[FOCUS]...", nargs=-1)
+@click.option(
+    "_continue", "-c", "--continue", is_flag=True, help="Compact the most recent conversation"
+)
+@click.option(
+    "conversation_id", "--cid", "--conversation", help="Compact the conversation with the given ID"
+)
+@click.option(
+    "model_id",
+    "-m",
+    "--model",
+    envvar="LLM_COMPACT_MODEL",
+    help="Model that writes the summary, or 'extractive' for none. Default: the conversation's own",
+)
+@click.option(
+    "options",
+    "-o",
+    "--option",
+    type=(str, str),
+    multiple=True,
+    help="key/value options for the summarizer",
+)
+@click.option("--key", help="API key for the summarizer")
+@click.option(
+    "keep",
+    "-k",
+    "--keep",
+    metavar="SIZE",
+    callback=_keep,
+    help="How much stays verbatim: 2x (exchanges), 6m (messages), 8k (tokens). Default: 2x",
+)
+@click.option("--focus", help="What the summary should look after, the same as FOCUS")
+@click.option(
+    "-d",
+    "--database",
+    type=click.Path(readable=True, dir_okay=False),
+    help="Path to log database",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
+@click.option("--again", is_flag=True, help="Compact a second time from the same point")
+@click.option("json_output", "--json", is_flag=True, help="Output the compaction as JSON")
+@click.option("-u", "--usage", is_flag=True, help="Show token usage of the summarizer")
+@click.option("--quiet", is_flag=True, help="Output nothing but errors")
+def run(
+    focus_words: tuple[str, ...],
+    _continue: bool,
+    conversation_id: str | None,
+    model_id: str | None,
+    options: tuple[tuple[str, str], ...],
+    key: str | None,
+    keep: Size | None,
+    focus: str | None,
+    database: str | None,
+    dry_run: bool,
+    again: bool,
+    json_output: bool,
+    usage: bool,
+    quiet: bool,
+) -> None:
+    """
+    Compact a conversation and print the summary
+
+    The summary and the most recent exchanges become a new conversation, which llm -c goes on
+    with. The original stays in the log. FOCUS says what the summary should look after.
+
+    Example usage:
+
+    \b
+        llm compact -c
+        llm compact -c 'keep the schema decisions and the open migration'
+        llm compact -c -m gpt-5-nano --keep 4x
+        llm compact -c -m extractive --dry-run
+    """
+    from .errors import CompactionError, NothingToCompact
+
+    if focus and focus_words:
+        raise click.UsageError("Use either FOCUS or --focus")
+    try:
+        _run(
+            conversation_id=conversation_id,
+            model_id=model_id,
+            options=options,
+            key=key,
+            keep=keep,
+            focus=focus or " ".join(focus_words) or None,
+            database=database,
+            dry_run=dry_run,
+            again=again,
+            json_output=json_output,
+            usage=usage,
+            quiet=quiet,
+        )
+    except NothingToCompact as ex:
+        raise NothingToDo(str(ex)) from ex
+    except CompactionError as ex:
+        raise click.ClickException(str(ex)) from ex
+    except KeyboardInterrupt as ex:
+        raise click.ClickException("Interrupted. Nothing was written") from ex
+
+
+def _run(
+    *,
+    conversation_id: str | None,
+    model_id: str | None,
+    options: tuple[tuple[str, str], ...],
+    key: str | None,
+    keep: Size | None,
+    focus: str | None,
+    database: str | None,
+    dry_run: bool,
+    again: bool,
+    json_output: bool,
+    usage: bool,
+    quiet: bool,
+) -> None:
+    from . import display
+    from .compaction import carry_out, default_database, plan_compaction
+    from .store import open_log, read_source
+    from .summarizers import get_summarizer
+
+    with open_log(Path(database) if database else default_database()) as db:
+        source = read_source(db, conversation_id)
+        plan = plan_compaction(source, keep=keep, focus=focus, again=again)
+        if dry_run:
+            name = model_id or source.model_id
+            if json_output:
+                display.show_json(display.plan_json(plan, name))
+            elif not quiet:
+                display.show_plan(plan, name)
+            return
+        summarizer = get_summarizer(model_id or source.model_id, options, key)
+        if not quiet:
+            display.show_start(plan, summarizer.name)
+        is_shown = not (json_output or quiet)
+        shown = display.Summary()
+        if is_shown:
+            compaction = carry_out(db, plan, summarizer, show=shown.add, again=again)
+            shown.finish(compaction.summary)
+        else:
+            compaction = carry_out(db, plan, summarizer, again=again)
+    if json_output:
+        display.show_json(display.compaction_json(compaction))
+    if not quiet:
+        display.show_done(compaction)
+    if usage:
+        display.show_usage(compaction.usage)

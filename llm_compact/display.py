@@ -1,0 +1,114 @@
+"""All that a person sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import click
+from llm.utils import token_usage_string
+
+from .compaction import Compaction, Plan
+from .summary import Usage
+
+
+class Summary:
+    """A summary on stdout, as it comes."""
+
+    def __init__(self) -> None:
+        self._is_shown = False
+
+    def add(self, text: str) -> None:
+        self._is_shown = True
+        click.echo(text, nl=False)
+
+    def finish(self, summary: str) -> None:
+        """End the line, or show all of it where nothing came on the way."""
+        click.echo("" if self._is_shown else summary)
+
+
+def show_start(plan: Plan, summarizer: str) -> None:
+    """Tell a person at a terminal what is going on; a pipe needs no progress."""
+    if sys.stderr.isatty():
+        what = f"{plan.messages_summarized:,} messages, {plan.head.tokens:,} tokens"
+        click.secho(f"Summarizing {what} with {summarizer}", dim=True, err=True)
+
+
+def show_done(compaction: Compaction) -> None:
+    """The closing line."""
+    c = compaction
+    how_to_go_on = "" if c.is_newest else f"Go on: llm -c --cid {c.id}. "
+    click.echo(
+        f"Compacted {c.tokens_before:,} -> {c.tokens_after:,} tokens "
+        f"({_parts(c)}) with {c.summarizer}. New conversation: {c.id}. {how_to_go_on}"
+        f"Original: llm -c --cid {c.source_id}",
+        err=True,
+    )
+
+
+def show_usage(usage: Usage) -> None:
+    """The summarizer's tokens, worded as llm does."""
+    used = token_usage_string(usage.input, usage.output, None) or "not reported"
+    click.secho(f"Token usage: {used}", fg="yellow", bold=True, err=True)
+
+
+def show_json(data: dict[str, Any]) -> None:
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def compaction_json(compaction: Compaction) -> dict[str, Any]:
+    """The compaction as `--json` prints it."""
+    data = dataclasses.asdict(compaction)
+    del data["is_newest"]
+    return data
+
+
+def plan_json(plan: Plan, summarizer: str) -> dict[str, Any]:
+    """The plan as `--dry-run --json` prints it: the same keys, as far as they are known."""
+    return {
+        "id": None,
+        "source_id": plan.source.id,
+        "generation": plan.generation,
+        "model": plan.source.model_id,
+        "summarizer": summarizer,
+        "messages_summarized": plan.messages_summarized,
+        "messages_kept": plan.messages_kept,
+        "exchanges_summarized": plan.exchanges_summarized,
+        "exchanges_kept": plan.exchanges_kept,
+        "tokens_before": plan.tokens_before,
+        "tokens_summarized": plan.head.tokens,
+        "tokens_kept": plan.tokens_kept,
+    }
+
+
+def show_plan(plan: Plan, summarizer: str) -> None:
+    """What `--dry-run` tells."""
+    click.echo(
+        f"Would compact conversation {plan.source.id} (generation {plan.generation}) "
+        f"with {summarizer}"
+    )
+    rows = [
+        ("now", plan.tokens_before, len(plan.source.messages), None),
+        ("summarized", plan.head.tokens, plan.messages_summarized, plan.exchanges_summarized),
+        ("kept", plan.tokens_kept, plan.messages_kept, plan.exchanges_kept),
+    ]
+    for name, tokens, messages, exchanges in rows:
+        counted = _count(messages, "message")
+        if exchanges is not None:
+            counted += f", {_count(exchanges, 'exchange')}"
+        click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
+
+
+def _parts(compaction: Compaction) -> str:
+    c = compaction
+    summarized = _count(c.exchanges_summarized, "exchange")
+    # A cut inside the only exchange summarizes messages, and no whole exchange.
+    if not c.exchanges_summarized:
+        summarized = _count(c.messages_summarized, "message")
+    return f"{summarized} summarized, {c.exchanges_kept:,} kept"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
