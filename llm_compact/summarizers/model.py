@@ -100,10 +100,6 @@ def _get_model(name: str) -> Any:
     try:
         return llm.get_model(name)
     except llm.UnknownModelError:
-        pass
-    try:
-        return llm.get_async_model(name)
-    except llm.UnknownModelError:
         raise SummarizerError(
             f"Unknown model: {name}. See llm models, or use -m extractive, which needs no model"
         ) from None
