@@ -18,7 +18,9 @@ from llm.parts import Message
 from llm.plugins import pm
 from scripted import Plugin, Reply, lookup
 
+# pytest --hypothesis-profile=thorough tries twenty times as many conversations.
 settings.register_profile("default", deadline=None)
+settings.register_profile("thorough", deadline=None, max_examples=2_000)
 settings.load_profile("default")
 
 
