@@ -21,6 +21,7 @@ _PATTERN = re.compile(
     (?P<url>https?://[^\s<>"'`)\]}，。、；]+)
   | (?P<email>[\w.+-]+@[\w-]+\.[\w.-]+\w)
   | (?P<uuid>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)
+  | (?P<pair>(?<![\w/.~@-])[A-Za-z]+/[A-Za-z]+(?![\w/.-]))
   | (?P<path>(?<![\w/.~-])(?:~|\.{1,2})?/?(?:[\w@.+-]+/)+[\w@.+-]*\w
       | (?<![\w/.-])/[\w.+-]{2,}
       | (?<![\w/.-])[A-Za-z]:\\[\w\\.+-]+
@@ -56,8 +57,8 @@ _ERROR = re.compile(
 )
 # A line of a file that was read or searched, with its number: it may speak of errors, it is none.
 _LISTED_CODE = re.compile(r"(?:[\w./-]+[:-])?\d+(?:→|[:|-]\s|\t)|\s*(?://|#|\*|/\*)")
-# A number without a unit says little where it stands alone.
-_BARE_NUMBER = 0.5
+# A number without a unit says little where it stands alone, and "and/or" is no path.
+_DOUBTFUL = {"bare": 0.5, "pair": 0.3}
 _TRAILING = ".,:;!?"
 
 
@@ -81,8 +82,7 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
             weight = _WEIGHTS[source] * recency
             for value, kind in dict.fromkeys(exact_values(text)):
                 kinds.setdefault(value, kind)
-                used = weight * _BARE_NUMBER if kind == "bare" else weight
-                uses.setdefault(value, []).append(used)
+                uses.setdefault(value, []).append(weight * _DOUBTFUL.get(kind, 1.0))
     # The weightiest use says that a value matters; each further one says it again, more quietly.
     facts = [
         Fact(value, kinds[value], score=max(weights) + math.log(1 + sum(weights)))

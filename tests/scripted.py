@@ -49,9 +49,7 @@ class Reply:
 
     def finish(self, response: Any) -> None:
         for id, name, arguments in self.calls:
-            response.add_tool_call(
-                llm.ToolCall(name=name, arguments=arguments, tool_call_id=id)
-            )
+            response.add_tool_call(llm.ToolCall(name=name, arguments=arguments, tool_call_id=id))
         response.set_usage(input=self.usage[0], output=self.usage[1])
         response.response_json = self.json
         if self.raises:

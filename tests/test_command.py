@@ -69,9 +69,7 @@ def test_the_new_thread_has_a_root_of_its_own_and_one_turn(
     assert turn["duration_ms"] is not None and turn["datetime_utc"].startswith("20")
 
 
-def test_llm_logs_shows_the_compaction(
-    long_talk: str, models: Plugin, log: Log, run: Run
-) -> None:
+def test_llm_logs_shows_the_compaction(long_talk: str, models: Plugin, log: Log, run: Run) -> None:
     models.summer.replies = [SUMMARY]
     run("compact", "-c", "-m", "summer")
     new = log.newest()["id"]
@@ -126,9 +124,7 @@ def test_llm_continues_with_the_compacted_conversation(
     assert log.newest()["id"] == new
 
 
-def test_llm_continues_asynchronously(
-    long_talk: str, models: Plugin, log: Log, run: Run
-) -> None:
+def test_llm_continues_asynchronously(long_talk: str, models: Plugin, log: Log, run: Run) -> None:
     run("compact", "-c", "-m", "extractive")
     chain = log.messages()
 
@@ -202,9 +198,7 @@ def test_tool_calls_and_results_of_the_tail_are_intact(
     assert [p.output for p in chain[-4].parts] == ["value of x", "value of y"]
 
 
-def test_fragments_stay_stored_by_reference(
-    talk: Talk, models: Plugin, log: Log, run: Run
-) -> None:
+def test_fragments_stay_stored_by_reference(talk: Talk, models: Plugin, log: Log, run: Run) -> None:
     novel = "It was the best of tides, it was the worst of tides. " * 200
     novel = novel.strip()  # as llm stores a system prompt
     log.db  # noqa: B018  (creates the directory)

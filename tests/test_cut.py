@@ -93,9 +93,7 @@ def test_every_message_is_in_the_head_or_in_the_tail(
 
 
 @given(conversations(), KEEP)
-def test_a_compacted_chain_can_be_compacted_again(
-    chain: list[Message], keep: Size | None
-) -> None:
+def test_a_compacted_chain_can_be_compacted_again(chain: list[Message], keep: Size | None) -> None:
     first = compacted(chain, keep)
     if first is None:
         return

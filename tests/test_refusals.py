@@ -220,9 +220,7 @@ def test_nothing_to_gain(talk: Talk, models: Plugin, log: Log, run: Run) -> None
     assert log.rows() == before
 
 
-def test_a_pending_tool_call_that_would_have_to_be_cut(
-    models: Plugin, log: Log, run: Run
-) -> None:
+def test_a_pending_tool_call_that_would_have_to_be_cut(models: Plugin, log: Log, run: Run) -> None:
     models.chatty.replies = [Reply(calls=[("c1", "lookup", {"key": "x" * 2_000})])]
     # The tool is not offered, so the call stays without a result.
     run("-m", "chatty", "Look it up")

@@ -185,7 +185,9 @@ def test_an_offline_summary_keeps_what_a_model_wrote_before(
     long_talk: str, models: Plugin, log: Log, run: Run
 ) -> None:
     insight = "The harbour master prefers the western quay, for reasons of his own."
-    models.summer.replies = [f"## Decisions\n- {insight}\n\n## Goal\n- Know the tides of six places"]
+    models.summer.replies = [
+        f"## Decisions\n- {insight}\n\n## Goal\n- Know the tides of six places"
+    ]
     run("compact", "-c", "-m", "summer")
     for n in range(8):
         models.chatty.replies = [LONG.format(place="Skagen", n=n)]

@@ -22,6 +22,7 @@ from ..estimate import estimate
 from ..facts import Fact, error_lines, exact_values, rank_facts
 from ..language import words
 from ..summary import Answer, Head, Usage, sections_of
+from .cues import is_question, is_rule, is_talk, outcomes
 
 MOST_TOKENS = 4_000
 SMALL_HEAD_TOKENS = 40
@@ -40,42 +41,11 @@ _SHARES = {
 _LEFTOVERS = ("requests", "statements", "values", "files", "calls", "errors", "rules", "earlier")
 _INLINE = ("files", "values")
 
-_RULE = re.compile(
-    r"\b(never|always|from now on|must not|mustn't|under no circumstances|do not|don't|make sure"
-    r"|only ever|niemals|immer|ab jetzt|auf keinen fall|toujours|jamais|siempre|nunca|sempre|mai"
-    r"|asla|her zaman|mutlaka|никогда|всегда|обязательно)\b"
-    r"|不要|必须|始终|永远|禁止|务必|以后都|一律|必ず|常に|しないで|今後は|항상|절대|반드시"
-    r"|하지 ?마",
-    re.IGNORECASE,
-)
-# "I have never been to Rome" lays down nothing.
-_NARRATIVE = re.compile(
-    r"\b(i|we|he|she|they|you|it)('ve|'d| have| had| was| were| am| don't| do not| never| always)\b"
-    r"|[?？]$",
-    re.IGNORECASE,
-)
-_DECISION = re.compile(
-    r"\b(decid\w+|chose|agreed|instead of|because|rejected|settled on|let's (?:use|go with|keep)"
-    r"|we(?:'ll| will) (?:use|go|keep)|fixed|root cause|turns? out|resolved|works? now"
-    r"|pass(?:es|ed)|fail(?:s|ed)|done|completed?|created|updated|removed|added|renamed|merged"
-    r"|released|deployed|confirmed|booked|cancel+ed|measured|result|total"
-    r"|the (?:answer|problem|reason|cause) (?:is|was)"
-    r"|entschieden|weil|behoben|erledigt|karar|çünkü|tamamlandı|décidé|parce que|decidido|porque)\b"
-    r"|决定|因为|所以|改为|采用|完成|修复|解决|原因|结果|成功|失败|決め|決定|完了|修正|原因|ため"
-    r"|결정|완료|수정|때문|해결",
-    re.IGNORECASE,
-)
-_INTENTION = re.compile(
-    r"(\w+[,.!]? )?(let me|i'll|i will|i'm going to|i need to|let's (?:see|check|look))\b"
-    r"|now (?:i|let|fix|update|revert|remove|add|run|check|verify|the)\b"
-    r"|(sure|certainly|great|okay|ok|thanks?|thank you|you're welcome|sorry|i'm sorry|i apologi)\b"
-    r"|would you like|is there anything|好的|当然|もちろん",
-    re.IGNORECASE,
-)
 _CHANGES = re.compile(
     r"^\w*(write|edit|create|update|delete|insert|book|cancel|commit|apply|patch)"
 )
 _PATH_ARGUMENT = re.compile("path|file|url|command|query", re.IGNORECASE)
+_TERM = re.compile(r"[^\W\d_]{4,}|[\u4e00-\u9fff]{2}|[\uac00-\ud7af]{2}")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}|\d+|[「《“][^」》”]{2,20}[」》”]")
 _CODE_BLOCK = re.compile(r"^```.*?^```\s*$", re.DOTALL | re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|(?<=[。！？；])")
@@ -163,7 +133,7 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
     def fill(section: str, allowance: float) -> None:
         nonlocal text, left
         for line in by_section[section]:
-            if line in chosen[section] or (section in _INLINE and line.text in text):
+            if line in chosen[section] or _is_told(line, text):
                 continue
             cost = estimate(line.text) + 2
             if not chosen[section]:
@@ -179,26 +149,38 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
             fill(section, room * _SHARES[section] / shares)
     for section in _LEFTOVERS:
         fill(section, left)
+    # A request that was chosen later may say what a sentence of it said before.
+    quoted = "\n".join(line.text for line in chosen["requests"])
+    chosen["statements"] = [line for line in chosen["statements"] if not _is_told(line, quoted)]
     return [line for found in chosen.values() for line in found]
+
+
+def _is_told(line: Line, text: str) -> bool:
+    """Whether the summary says it already: a value anywhere, a sentence in a quoted request."""
+    if line.section in _INLINE:
+        return line.text in text
+    return line.section == "statements" and line.text.removeprefix("user: ").rstrip("…") in text
 
 
 def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
     messages = head.originals
-    facts = rank_facts(messages)
+    topics = _topics(messages)
     return [
-        *_request_lines(messages, open_mark, room),
-        *_statement_lines(messages),
+        *_request_lines(messages, topics, open_mark, room),
+        *_statement_lines(messages, topics),
         *_call_lines(messages),
         *_error_lines(messages),
-        *_fact_lines(facts),
+        *_fact_lines(rank_facts(messages)),
         *_earlier_lines(head),
     ]
 
 
-def _request_lines(messages: Sequence[Message], open_mark: str, room: int) -> Iterator[Line]:
+def _request_lines(
+    messages: Sequence[Message], topics: frozenset[str], open_mark: str, room: int
+) -> Iterator[Line]:
     """What the user asked, quoted; the first request is the goal, the last ones are the present."""
     asked = [index for index in range(len(messages)) if is_request(messages, index)]
-    tokens = min(60, max(14, int(room * _SHARES["requests"] / (len(asked) or 1))))
+    tokens = min(60, max(24, int(room * _SHARES["requests"] / (len(asked) or 1))))
     for number, index in enumerate(asked):
         text = shorten(text_of(messages[index]), tokens)
         if not text:
@@ -206,12 +188,12 @@ def _request_lines(messages: Sequence[Message], open_mark: str, room: int) -> It
         upto = asked[number + 1] if number + 1 < len(asked) else len(messages)
         answered = any(m.role == "assistant" and text_of(m) for m in messages[index:upto])
         mark = "" if answered else f" ({open_mark})"
-        values = len(set(exact_values(text)))
-        score = _recency(index, messages) + 0.2 * min(values, 3) + (2 if number == 0 else 0)
-        yield Line("requests", f'"{text}"{mark}', score + (0 if answered else 1), index)
+        score = _salience(text.rstrip("?？"), "user", topics) + _recency(index, messages)
+        score += 3 * (number == 0) + 2 * (not answered) + 0.5 * is_question(text)
+        yield Line("requests", f'"{text}"{mark}', score, index)
 
 
-def _statement_lines(messages: Sequence[Message]) -> Iterator[Line]:
+def _statement_lines(messages: Sequence[Message], topics: frozenset[str]) -> Iterator[Line]:
     """Rules of the user, and sentences that tell a decision, a result or a fact."""
     seen: set[str] = set()
     for index in range(len(messages) - 1, -1, -1):
@@ -223,14 +205,10 @@ def _statement_lines(messages: Sequence[Message]) -> Iterator[Line]:
                 continue
             seen.add(sentence)
             place = index + position / 1_000
-            if (
-                message.role == "user"
-                and _RULE.search(sentence)
-                and not _NARRATIVE.search(sentence)
-            ):
+            if message.role == "user" and is_rule(sentence):
                 yield Line("rules", f'"{shorten(sentence, 60)}"', 1 / (1 + index), place)
                 continue
-            score = _salience(sentence, message.role) + 0.5 * _recency(index, messages)
+            score = _salience(sentence, message.role, topics) + 0.5 * _recency(index, messages)
             who = "" if message.role == "assistant" else "user: "
             yield Line("statements", who + shorten(sentence, 50), score, place)
 
@@ -240,19 +218,33 @@ def _sentences(text: str) -> list[str]:
     found = []
     for piece in _SENTENCE_END.split(prose):
         sentence = " ".join(_BULLET.sub("", piece).split())
-        if estimate(sentence) >= 5 and not sentence.startswith(("|", "#", "<", "{", "import ")):
+        if estimate(sentence) >= 5 and not sentence.startswith(
+            ("|", "#", "<", "{", "[", "import ")
+        ):
             found.append(sentence)
     return found
 
 
-def _salience(sentence: str, role: str) -> float:
-    score = 1.2 * min(2, len(_DECISION.findall(sentence))) + 0.3 * (role == "user")
+def _topics(messages: Sequence[Message]) -> frozenset[str]:
+    """The words that a conversation comes back to, without those that it always uses."""
+    said: Counter[str] = Counter()
+    texts = [text_of(message) for message in messages if message.role in ("user", "assistant")]
+    for text in texts:
+        said.update(set(_terms(text)))
+    most = max(4, len(texts) // 12)
+    return frozenset(term for term, times in said.items() if 2 <= times <= most)
+
+
+def _terms(text: str) -> list[str]:
+    return _TERM.findall(text[:4_000].lower())
+
+
+def _salience(sentence: str, role: str, topics: frozenset[str]) -> float:
+    score = 1.2 * min(2, outcomes(sentence)) + 0.3 * (role == "user")
     score += 0.4 * min(3, len(set(exact_values(sentence))))
     score += 0.2 * min(4, len(_NAME.findall(sentence)))
-    if sentence.endswith(("?", "？")):
-        score -= 0.8
-    if _INTENTION.match(sentence):
-        score -= 1.0
+    score += 0.15 * min(6, len(topics.intersection(_terms(sentence))))
+    score -= 0.8 * is_question(sentence) + 1.0 * is_talk(sentence)
     return score
 
 
@@ -326,7 +318,7 @@ def _error_lines(messages: Sequence[Message]) -> Iterator[Line]:
 
 def _fact_lines(facts: Sequence[Fact]) -> Iterator[Line]:
     for place, fact in enumerate(facts):
-        section = "files" if fact.kind == "path" else "values"
+        section = "files" if fact.kind in ("path", "pair") else "values"
         yield Line(section, fact.value, fact.score, place)
 
 
