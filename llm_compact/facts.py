@@ -22,7 +22,7 @@ _PATTERN = re.compile(
   | (?P<email>[\w.+-]+@[\w-]+\.[\w.-]+\w)
   | (?P<uuid>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)
   | (?P<pair>(?<![\w/.~@-])[A-Za-z]+/[A-Za-z]+(?![\w/.-]))
-  | (?P<path>(?<![\w/.~-])(?:~|\.{1,2})?/?(?:[\w@.+-]+/)+[\w@.+-]*\w
+  | (?P<path>(?<![\w/.:~-])(?:~/|\.{1,2}/|/)?(?:[A-Za-z_@.][\w@.+-]*/)+[\w@.+-]*\w
       | (?<![\w/.-])/[\w.+-]{2,}
       | (?<![\w/.-])[A-Za-z]:\\[\w\\.+-]+
       | (?<![\w/.-])[\w-]+(?:\.[\w-]+)*\.(?:py|js|jsx|ts|tsx|go|rs|java|kt|rb|php|c|h|cc|cpp|hpp
@@ -48,7 +48,7 @@ _PATTERN = re.compile(
 _ERROR = re.compile(
     r"""^.*(?:
         \b[A-Z]\w*(?:Error|Exception|Warning)\b\s*[:(] | \b(?:error|fatal|panic|failed)\b\s*:
-      | ^E\s{2,}\S | \bFAILED\b | \bTraceback\b
+      | ^E\s{2,}\S | \bFAILED\b
       | \b(?:exit\ code|status\ code|exit\ status)[:\ ]+[1-9]\d*\b
       | \b(?:No\ such\ file|command\ not\ found|Permission\ denied|cannot\ find|not\ found)\b
       | 错误[:：] | 失败[:：] | エラー[:：] | 오류[:：]
@@ -59,6 +59,7 @@ _ERROR = re.compile(
 _LISTED_CODE = re.compile(r"(?:[\w./-]+[:-])?\d+(?:→|[:|-]\s|\t)|\s*(?://|#|\*|/\*)")
 # A number without a unit says little where it stands alone, and "and/or" is no path.
 _DOUBTFUL = {"bare": 0.5, "pair": 0.3}
+_WORD = re.compile(r"[^\W\d_]{2,}")
 _TRAILING = ".,:;!?"
 
 
@@ -103,7 +104,11 @@ def exact_values(text: str) -> Iterator[tuple[str, str]]:
 def error_lines(text: str) -> list[str]:
     """The lines of a tool's output that tell what went wrong."""
     lines = (match[0].strip() for match in _ERROR.finditer(_ends(text)))
-    return [" ".join(line.split()) for line in lines if not _LISTED_CODE.match(line)]
+    return [
+        " ".join(line.split())
+        for line in lines
+        if not _LISTED_CODE.match(line) and len(_WORD.findall(line)) > 1
+    ]
 
 
 def _ends(text: str) -> str:
