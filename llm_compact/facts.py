@@ -48,7 +48,7 @@ _PATTERN = re.compile(
 _ERROR = re.compile(
     r"""^.*(?:
         \b[A-Z]\w*(?:Error|Exception|Warning)\b\s*[:(] | \b(?:error|fatal|panic|failed)\b\s*:
-      | ^E\s{2,}\S | \bFAILED\b
+      | (?:^|\s)E\s{3,}\w | \bFAILED\b
       | \b(?:exit\ code|status\ code|exit\ status)[:\ ]+[1-9]\d*\b
       | \b(?:No\ such\ file|command\ not\ found|Permission\ denied|cannot\ find|not\ found)\b
       | 错误[:：] | 失败[:：] | エラー[:：] | 오류[:：]
@@ -59,7 +59,7 @@ _ERROR = re.compile(
 _LISTED_CODE = re.compile(r"(?:[\w./-]+[:-])?\d+(?:→|[:|-]\s|\t)|\s*(?://|#|\*|/\*)")
 # A number without a unit says little where it stands alone, and "and/or" is no path.
 _DOUBTFUL = {"bare": 0.5, "pair": 0.3}
-_WORD = re.compile(r"[^\W\d_]{2,}")
+_WORD = re.compile(r"[^\W\d_]{3,}|[\u4e00-\u9fff]")
 _TRAILING = ".,:;!?"
 
 
@@ -107,7 +107,7 @@ def error_lines(text: str) -> list[str]:
     return [
         " ".join(line.split())
         for line in lines
-        if not _LISTED_CODE.match(line) and len(_WORD.findall(line)) > 1
+        if not _LISTED_CODE.match(line) and _WORD.search(line)
     ]
 
 

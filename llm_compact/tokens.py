@@ -38,7 +38,7 @@ class Size:
 
 def parse_size(text: str) -> Size:
     """Read a size. A bare number is tokens. Raises `ValueError` with a line that says what fits."""
-    match = re.fullmatch(r"\s*(\d[\d_,]*)(\.\d+)?\s*([kmx%]?)\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*([0-9][0-9_,]*)(\.[0-9]+)?([kmx%]?)\s*", text, re.IGNORECASE)
     if not match:
         raise ValueError(
             f"{text!r} is not a size. Use 2x (exchanges), 6m (messages) or 8k (tokens)"

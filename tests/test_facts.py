@@ -1,0 +1,90 @@
+"""Exact values."""
+
+from __future__ import annotations
+
+import llm
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llm.parts import ToolResultPart
+
+from llm_compact.facts import error_lines, exact_values, rank_facts
+
+
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        ("see tidepool/api/stations.py, line 3", ["tidepool/api/stations.py"]),
+        ("in `~/.config/tide.toml` and /etc/hosts.", ["~/.config/tide.toml", "/etc/hosts"]),
+        ("open ../docs/my-notes.v2.md now", ["../docs/my-notes.v2.md"]),
+        ("C:\\Users\\marit\\tides.db", ["C:\\Users\\marit\\tides.db"]),
+        ("just README.md", ["README.md"]),
+        ("at https://tides.example/a?b=1#c.", ["https://tides.example/a?b=1#c"]),
+        ("(https://tides.example/x)", ["https://tides.example/x"]),
+        ("write to ops@tides.example please", ["ops@tides.example"]),
+        ("id 550e8400-e29b-41d4-a716-446655440000", ["550e8400-e29b-41d4-a716-446655440000"]),
+        ("commit e5b3390 fixes TIDE-214", ["e5b3390", "TIDE-214"]),
+        ("from 0.9.3 to v0.10.0", ["0.9.3", "v0.10.0"]),
+        ("after 12.5 s, 40 ms or 30%", ["12.5 s", "40 ms", "30%"]),
+        ("it costs $1,299.50 or 20 EUR", ["$1,299.50", "20 EUR"]),
+        ("on 2026-03-30 at 14:05", ["2026-03-30", "14:05"]),
+        ("run it with --dry-run and --keep=2x", ["--dry-run", "--keep=2x"]),
+        ("station_id, dayBounds and MAX_RETRIES", ["station_id", "dayBounds", "MAX_RETRIES"]),
+        ("raises ZoneInfoNotFoundError", ["ZoneInfoNotFoundError"]),
+        ("reservation S61CZX on HAT228", ["S61CZX", "HAT228"]),
+        ("版本v1.2.3在docs/tides.md里", ["v1.2.3", "docs/tides.md"]),
+        ("2026年3月30日水位是150厘米，收费35元", ["2026年3月30日", "150", "35元"]),
+        ("nothing exact in here", []),
+        ("the number 7 alone", []),
+    ],
+)
+def test_exact_values(text: str, values: list[str]) -> None:
+    assert [value for value, _ in exact_values(text)] == values
+
+
+@given(st.text(max_size=400))
+def test_an_exact_value_stands_in_the_text(text: str) -> None:
+    assert all(value in text for value, _ in exact_values(text))
+
+
+def test_a_huge_text_is_read_at_its_ends() -> None:
+    text = "first/file.py " + "x" * 10_000_000 + " last/file.py"
+
+    assert [value for value, _ in exact_values(text)] == ["first/file.py", "last/file.py"]
+
+
+def test_what_people_use_ranks_above_what_tools_print() -> None:
+    output = ToolResultPart(name="ls", output="printed/by_tool.py")
+    messages = [
+        llm.user("Please open asked/for.py"),
+        llm.tool_message(output),
+        llm.assistant("I changed used/twice.py."),
+        llm.assistant("Now used/twice.py works."),
+    ]
+
+    ranked = [fact.value for fact in rank_facts(messages)]
+
+    assert ranked == ["used/twice.py", "asked/for.py", "printed/by_tool.py"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ValueError: Nuuk is no station",
+        "error: could not compile `tides`",
+        "E       assert 1 == 2",
+        "FAILED tests/test_tides.py::test_high - assert 1 == 2",
+        "process finished with exit code 2",
+        "cat: tides.txt: No such file or directory",
+        "错误: 找不到文件",
+    ],
+)
+def test_error_lines(line: str) -> None:
+    assert error_lines(f"all is well\n  {line}\nmore output\n") == [" ".join(line.split())]
+
+
+@pytest.mark.parametrize(
+    "line", ["42→raise ValueError('x')", "src/a.py:7: # error: is raised here", "0 errors", "E  ^^"]
+)
+def test_lines_that_only_look_like_errors(line: str) -> None:
+    assert error_lines(line) == []
