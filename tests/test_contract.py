@@ -47,7 +47,9 @@ def test_the_store_has_the_methods_that_we_call() -> None:
         "parent",
         "fragments",
     ]
-    assert {"name", "forked_from", "id"} <= inspect.signature(LogStore.create_thread).parameters.keys()
+    assert {"name", "forked_from", "id"} <= inspect.signature(
+        LogStore.create_thread
+    ).parameters.keys()
     assert {"response", "thread_id"} <= inspect.signature(LogStore.log).parameters.keys()
     for name in ("load_chain", "thread_tip", "thread_messages", "verify"):
         assert callable(getattr(LogStore, name))
@@ -111,9 +113,7 @@ def test_llm_continues_the_thread_with_the_largest_id(store: LogStore, models: P
     assert conversation.model.model_id == "chatty"
 
 
-def test_the_tip_of_a_thread_may_lie_behind_its_last_turn(
-    store: LogStore, models: Plugin
-) -> None:
+def test_the_tip_of_a_thread_may_lie_behind_its_last_turn(store: LogStore, models: Plugin) -> None:
     thread_id = store.create_thread(name="t")
     logged(store, thread_id)
     tail = [llm.user("And now?"), llm.assistant("Now this.")]

@@ -39,7 +39,9 @@ def test_a_size(text: str, size: Size) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "x", "k", "0", "0x", "-1", "1.5x", "2y", "2 k x", "1e3", "٣x"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "k", "0", "0x", "-1", "1.5x", "2y", "2 k x", "1e3", "٣x"]
+)
 def test_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)

@@ -1,0 +1,85 @@
+"""Real conversations, where a corpus of them lies beside the checkout. None of it is ours to ship."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llm
+import pytest
+import sqlite_utils
+from llm.logs import LogStore
+from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
+from oracle import requests_of, violations
+from test_store import log_chain
+
+import llm_compact
+from llm_compact.conversation import history_of
+from llm_compact.tokens import count_tokens
+
+CORPUS = Path(
+    os.environ.get("LLM_COMPACT_CORPUS")
+    or Path(__file__).parents[2] / "shared" / "corpus" / "dev.jsonl"
+)
+
+pytestmark = pytest.mark.skipif(not CORPUS.exists(), reason="no corpus beside the checkout")
+
+
+@cache
+def conversations() -> dict[str, list[Message]]:
+    with CORPUS.open(encoding="utf-8") as lines:
+        return {line["id"]: chain_of(line) for line in map(json.loads, lines)}
+
+
+def chain_of(line: dict[str, Any]) -> list[Message]:
+    chain = [llm.system(line["system"].strip())] if line["system"] else []
+    for message in line["messages"]:
+        parts: list[Any] = [TextPart(text=message["text"])] if message["text"] else []
+        parts += [
+            ToolCallPart(name=c["name"], arguments=c["arguments"], tool_call_id=c["id"])
+            for c in message.get("tool_calls") or []
+        ]
+        parts += [
+            ToolResultPart(name=r["name"], output=r["output"], tool_call_id=r["id"])
+            for r in message.get("tool_results") or []
+        ]
+        chain.append(Message(role=message["role"], parts=parts))
+    return chain
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All of them in one log."""
+    path = tmp_path_factory.mktemp("corpus") / "logs.db"
+    LogStore(sqlite_utils.Database(path))
+    return path
+
+
+def ids() -> list[str]:
+    return list(conversations()) if CORPUS.exists() else []
+
+
+@pytest.mark.parametrize("id", ids())
+def test_a_real_conversation_is_compacted_without_a_violation(id: str, path: Path) -> None:
+    chain = conversations()[id]
+    source_id = log_chain(path, chain)
+
+    compaction = llm_compact.compact(source_id, database=path, model="extractive")
+
+    store = LogStore(sqlite_utils.Database(path))
+    stored = store.thread_messages(compaction.id)
+    assert violations(stored) == set()
+    assert requests_of(stored)[-1] == requests_of(chain)[-1]
+    assert store.thread_messages(source_id) == chain
+    assert [m.role for m in stored].count("system") == [m.role for m in chain].count("system")
+    assert compaction.tokens_after < compaction.tokens_before
+    history = history_of(stored)
+    kept = count_tokens([*history.system, *history.body])
+    assert compaction.summary_tokens <= max((compaction.tokens_before - kept) / 10, 40)
+
+
+def test_the_log_is_sound_after_all_of_them(path: Path) -> None:
+    assert LogStore(sqlite_utils.Database(path)).verify() == []
