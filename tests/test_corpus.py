@@ -1,4 +1,4 @@
-"""Real conversations, where a corpus of them lies beside the checkout. None of it is ours to ship."""
+"""Real conversations, where a corpus of them lies beside the checkout: it is not ours to ship."""
 
 from __future__ import annotations
 

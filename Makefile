@@ -1,0 +1,31 @@
+# Each target sets up what it needs. Say PYTHON=python3.12 or VENV=elsewhere to use others.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test lint docs
+
+# A long sample conversation, compacted without a key and without the network.
+demo: $(VENV)/installed
+	@$(BIN)/python -m llm_compact.demo
+
+test: $(VENV)/installed-dev
+	$(BIN)/pytest
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# The command help in the README.
+docs: $(VENV)/installed-dev
+	$(BIN)/cog -r README.md
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
