@@ -51,3 +51,12 @@ def summary_text(answer: Answer) -> str:
 def without_thinking(text: str) -> str:
     """The text without the reasoning that local models write in front of it."""
     return _THINKING.sub("", text, count=1).strip()
+
+
+def check_length(tokens: int, most: int) -> None:
+    """Raises `SummarizerError` for a summary that is longer than it may be (tokens)."""
+    if tokens > most:
+        raise SummarizerError(
+            f"wrote {tokens:,} tokens, and --max-summary allows {most:,}. Allow more, or use "
+            "another model with -m"
+        )

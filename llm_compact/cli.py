@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click_default_group import DefaultGroup
@@ -20,13 +22,18 @@ class NothingToDo(click.ClickException):
     exit_code = 3
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> Size | None:
-    from .tokens import parse_keep
+def _size(reader: str) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """A callback that reads an option with a function of `tokens`."""
 
-    try:
-        return parse_keep(value) if value is not None else None
-    except ValueError as ex:
-        raise click.BadParameter(str(ex), ctx, param) from ex
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+        from . import tokens
+
+        try:
+            return getattr(tokens, reader)(value) if value is not None else None
+        except ValueError as ex:
+            raise click.BadParameter(str(ex), ctx, param) from ex
+
+    return read
 
 
 @click.group(name="compact", cls=DefaultGroup, default="run", default_if_no_args=True)
@@ -72,8 +79,27 @@ def compact() -> None:
     "-k",
     "--keep",
     metavar="SIZE",
-    callback=_keep,
+    callback=_size("parse_keep"),
     help="How much stays verbatim: 2x (exchanges), 6m (messages), 8k (tokens). Default: 2x",
+)
+@click.option(
+    "--max-summary",
+    metavar="SIZE",
+    callback=_size("parse_length"),
+    help="Longest summary that is accepted: 1k (tokens) or 5% (of what it replaces)",
+)
+@click.option("-t", "--template", help="Template to use as prompt, $input is the transcript")
+@click.option(
+    "--window",
+    metavar="SIZE",
+    callback=_size("parse_tokens"),
+    help="Context window of the summarizer in tokens, e.g. 32k",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Calls at the same time, where the summary takes several",
 )
 @click.option("--focus", help="What the summary should look after, the same as FOCUS")
 @click.option(
@@ -95,6 +121,10 @@ def run(
     options: tuple[tuple[str, str], ...],
     key: str | None,
     keep: Size | None,
+    max_summary: Size | None,
+    template: str | None,
+    window: int | None,
+    jobs: int,
     focus: str | None,
     database: str | None,
     dry_run: bool,
@@ -117,76 +147,58 @@ def run(
         llm compact -c -m gpt-5-nano --keep 4x
         llm compact -c -m extractive --dry-run
     """
-    from .errors import CompactionError, NothingToCompact
-
-    if focus and focus_words:
-        raise click.UsageError("Use either FOCUS or --focus")
-    try:
-        _run(
-            conversation_id=conversation_id,
-            model_id=model_id,
-            options=options,
-            key=key,
-            keep=keep,
-            focus=focus or " ".join(focus_words) or None,
-            database=database,
-            dry_run=dry_run,
-            again=again,
-            json_output=json_output,
-            usage=usage,
-            quiet=quiet,
-        )
-    except NothingToCompact as ex:
-        raise NothingToDo(str(ex)) from ex
-    except CompactionError as ex:
-        raise click.ClickException(str(ex)) from ex
-    except KeyboardInterrupt as ex:
-        raise click.ClickException("Interrupted. Nothing was written") from ex
-
-
-def _run(
-    *,
-    conversation_id: str | None,
-    model_id: str | None,
-    options: tuple[tuple[str, str], ...],
-    key: str | None,
-    keep: Size | None,
-    focus: str | None,
-    database: str | None,
-    dry_run: bool,
-    again: bool,
-    json_output: bool,
-    usage: bool,
-    quiet: bool,
-) -> None:
     from . import display
     from .compaction import carry_out, default_database, plan_compaction
     from .store import open_log, read_source
-    from .summarizers import get_summarizer
+    from .summarizers import get_summarizer, planned_calls
+    from .summarizers.template import load_template
 
-    with open_log(Path(database) if database else default_database()) as db:
+    if focus and focus_words:
+        raise click.UsageError("Use either FOCUS or --focus")
+    with _refusals(), open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
-        plan = plan_compaction(source, keep=keep, focus=focus, again=again)
+        plan = plan_compaction(
+            source,
+            keep=keep,
+            max_summary=max_summary,
+            focus=focus or " ".join(focus_words) or None,
+            again=again,
+        )
+        own_prompt = load_template(template) if template else None
+        name = model_id or (own_prompt and own_prompt.model) or source.model_id
         if dry_run:
-            name = model_id or source.model_id
+            calls = planned_calls(name, plan.head, window)
             if json_output:
-                display.show_json(display.plan_json(plan, name))
+                display.show_json(display.plan_json(plan, name, calls))
             elif not quiet:
-                display.show_plan(plan, name)
+                display.show_plan(plan, name, calls)
             return
-        summarizer = get_summarizer(model_id or source.model_id, options, key)
+        summarizer = get_summarizer(
+            name, options=options, key=key, window=window, jobs=jobs, template=own_prompt
+        )
         if not quiet:
             display.show_start(plan, summarizer.name)
-        is_shown = not (json_output or quiet)
-        shown = display.Summary()
-        if is_shown:
-            compaction = carry_out(db, plan, summarizer, show=shown.add, again=again)
-            shown.finish(compaction.summary)
-        else:
-            compaction = carry_out(db, plan, summarizer, again=again)
+        shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
+        compaction = carry_out(db, plan, summarizer, watch=shown, again=again)
+        shown.finish(compaction.summary)
     if json_output:
         display.show_json(display.compaction_json(compaction))
     if not quiet:
         display.show_done(compaction)
     if usage:
         display.show_usage(compaction.usage)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What was refused or failed, in one line and with its exit code."""
+    from .errors import CompactionError, NothingToCompact
+
+    try:
+        yield
+    except NothingToCompact as ex:
+        raise NothingToDo(str(ex)) from ex
+    except CompactionError as ex:
+        raise click.ClickException(str(ex)) from ex
+    except KeyboardInterrupt as ex:
+        raise click.ClickException("Interrupted. Nothing was written") from ex

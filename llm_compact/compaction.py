@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +13,7 @@ import llm
 import sqlite_utils
 from llm.parts import Message
 
-from .check import summary_text
+from .check import check_length, summary_text
 from .conversation import history_of, requests, without_reasoning
 from .cut import choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
@@ -21,11 +21,22 @@ from .estimate import estimate
 from .language import language_of, words
 from .store import Record, Source, already_compacted, open_log, read_source, store_compaction
 from .summarizers import get_summarizer
-from .summary import Head, Summarizer, Usage
-from .tokens import MESSAGE_TOKENS, Size, count_tokens, message_tokens, parse_keep
+from .summarizers.template import load_template
+from .summary import Head, Summarizer, Usage, Watch
+from .tokens import (
+    MESSAGE_TOKENS,
+    Size,
+    count_tokens,
+    message_tokens,
+    parse_keep,
+    parse_length,
+    parse_tokens,
+)
 
 # Fewer tokens tell nothing: where a summary would have to be shorter, there is nothing to gain.
 SHORTEST_SUMMARY = 8
+# How long a summary should be, where nothing else is said: a tenth, within these limits (tokens).
+LEAST_ROOM, MOST_ROOM = 300, 4_000
 
 Trigger = Literal["manual", "auto", "overflow"]
 
@@ -84,7 +95,11 @@ def compact(
     model: str | None = None,
     options: Mapping[str, str] | None = None,
     key: str | None = None,
+    template: str | None = None,
+    window: str | None = None,
+    jobs: int = 1,
     keep: str | None = None,
+    max_summary: str | None = None,
     focus: str | None = None,
     again: bool = False,
 ) -> Compaction:
@@ -92,16 +107,29 @@ def compact(
 
     Without `conversation_id` it is the one that `llm -c` would continue, without `database` llm's
     own log, without `model` the conversation's own model summarizes. `keep` is a size such as
-    "2x" (exchanges), "6m" (messages) or "8k" (tokens).
+    "2x" (exchanges), "6m" (messages) or "8k" (tokens), `max_summary` one such as "1k" (tokens) or
+    "5%" (of what it replaces), `window` one such as "32k" (the summarizer's context window).
 
-    Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for a
-    `keep` that is no size.
+    Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
+    text that is no size.
     """
-    size = parse_keep(keep) if keep else None
+    keep_size = parse_keep(keep) if keep else None
+    longest = parse_length(max_summary) if max_summary else None
+    window_tokens = parse_tokens(window) if window else None
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
-        plan = plan_compaction(source, keep=size, focus=focus, again=again)
-        summarizer = get_summarizer(model or source.model_id, list((options or {}).items()), key)
+        plan = plan_compaction(
+            source, keep=keep_size, max_summary=longest, focus=focus, again=again
+        )
+        own_prompt = load_template(template) if template else None
+        summarizer = get_summarizer(
+            model or (own_prompt and own_prompt.model) or source.model_id,
+            options=list((options or {}).items()),
+            key=key,
+            window=window_tokens,
+            jobs=jobs,
+            template=own_prompt,
+        )
         return carry_out(db, plan, summarizer, again=again)
 
 
@@ -111,7 +139,12 @@ def default_database() -> Path:
 
 
 def plan_compaction(
-    source: Source, *, keep: Size | None = None, focus: str | None = None, again: bool = False
+    source: Source,
+    *,
+    keep: Size | None = None,
+    max_summary: Size | None = None,
+    focus: str | None = None,
+    again: bool = False,
 ) -> Plan:
     """Decide what is summarized and what is kept.
 
@@ -140,12 +173,15 @@ def plan_compaction(
     generation = previous.marker.generation + 1 if previous else 1
     request = words(language)["request"].replace("{n}", str(generation))
     replaced = list(source.messages[len(history.system) : len(source.messages) - len(body)])
+    head_tokens = count_tokens([*replaced, *summarized])
     head = Head(
         messages=tuple(body[: cut.position]),
         previous=previous.text if previous else None,
         originals=tuple(originals),
-        tokens=count_tokens([*replaced, *summarized]),
+        tokens=head_tokens,
         language=language,
+        room=_room(head_tokens, max_summary),
+        is_contract=max_summary is not None,
         focus=focus,
     )
     request_tokens = MESSAGE_TOKENS + estimate(request)
@@ -167,23 +203,33 @@ def plan_compaction(
     )
 
 
+def _room(head_tokens: int, max_summary: Size | None) -> int:
+    if max_summary is None:
+        return min(MOST_ROOM, max(LEAST_ROOM, head_tokens // 10))
+    if max_summary.unit == "%":
+        return max(1, head_tokens * max_summary.value // 100)
+    return max_summary.value
+
+
 def carry_out(
     db: sqlite_utils.Database,
     plan: Plan,
     summarizer: Summarizer,
     *,
-    show: Callable[[str], None] = lambda text: None,
+    watch: Watch | None = None,
     trigger: Trigger = "manual",
     again: bool = False,
 ) -> Compaction:
-    """Summarize, check and store. `show` is given the summary as it is written.
+    """Summarize, check and store. `watch` is told how the summary comes about.
 
     Raises `SummarizerError`, `NothingToCompact` or `StoreError`; then nothing was written.
     """
     started, date = time.monotonic(), datetime.now(timezone.utc)
     try:
-        answer = summarizer.summarize(plan.head, show)
+        answer = summarizer.summarize(plan.head, watch or Watch())
         summary = summary_text(answer)
+        if plan.head.is_contract:
+            check_length(estimate(summary), plan.head.room)
     except SummarizerError as ex:
         raise SummarizerError(f"The summarizer {summarizer.name} {ex}. Nothing was written") from ex
     duration_ms = int((time.monotonic() - started) * 1_000)

@@ -11,22 +11,32 @@ import click
 from llm.utils import token_usage_string
 
 from .compaction import Compaction, Plan
-from .summary import Usage
+from .summary import Usage, Watch
 
 
-class Summary:
-    """A summary on stdout, as it comes."""
+class Shown(Watch):
+    """A summary on stdout as it comes, and the calls that it takes on a terminal's stderr."""
 
-    def __init__(self) -> None:
-        self._is_shown = False
+    def __init__(self, *, summary: bool, progress: bool) -> None:
+        self._summary = summary
+        self._progress = progress and sys.stderr.isatty()
+        self._is_begun = False
 
-    def add(self, text: str) -> None:
-        self._is_shown = True
-        click.echo(text, nl=False)
+    def text(self, text: str) -> None:
+        if self._summary:
+            self._is_begun = True
+            click.echo(text, nl=False)
+
+    def progress(self, done: int, calls: int) -> None:
+        if self._progress and calls > 1:
+            click.secho(f"\r{done:,} of about {calls:,} calls", dim=True, err=True, nl=False)
+            if done >= calls:
+                click.echo(err=True)
 
     def finish(self, summary: str) -> None:
         """End the line, or show all of it where nothing came on the way."""
-        click.echo("" if self._is_shown else summary)
+        if self._summary:
+            click.echo("" if self._is_begun else summary)
 
 
 def show_start(plan: Plan, summarizer: str) -> None:
@@ -65,7 +75,7 @@ def compaction_json(compaction: Compaction) -> dict[str, Any]:
     return data
 
 
-def plan_json(plan: Plan, summarizer: str) -> dict[str, Any]:
+def plan_json(plan: Plan, summarizer: str, calls: int) -> dict[str, Any]:
     """The plan as `--dry-run --json` prints it: the same keys, as far as they are known."""
     return {
         "id": None,
@@ -80,14 +90,16 @@ def plan_json(plan: Plan, summarizer: str) -> dict[str, Any]:
         "tokens_before": plan.tokens_before,
         "tokens_summarized": plan.head.tokens,
         "tokens_kept": plan.tokens_kept,
+        "calls": calls,
     }
 
 
-def show_plan(plan: Plan, summarizer: str) -> None:
+def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
     """What `--dry-run` tells."""
+    about = _count(calls, "call") if calls <= 1 else f"about {calls:,} calls"
     click.echo(
         f"Would compact conversation {plan.source.id} (generation {plan.generation}) "
-        f"with {summarizer}"
+        f"with {summarizer} in {about}"
     )
     rows = [
         ("now", plan.tokens_before, len(plan.source.messages), None),

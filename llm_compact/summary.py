@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,10 @@ class Head:
     "Estimated size of `previous` and `messages` together."
     language: str
     "Code of the conversation's language."
+    room: int
+    "How long the summary should be at most, in tokens."
+    is_contract: bool = False
+    "Whether a summary that is longer than `room` is refused."
     focus: str | None = None
     "What the user wants the summary to look after."
 
@@ -49,6 +53,16 @@ class Answer:
     "Why the model stopped, in the provider's word, if it gave one."
 
 
+class Watch:
+    """Is told how a summary comes about. This one does not care."""
+
+    def text(self, text: str) -> None:
+        """A further piece of what is certain to be the summary."""
+
+    def progress(self, done: int, calls: int) -> None:
+        """So many of about so many calls are done."""
+
+
 class Summarizer(Protocol):
     """Anything that turns the head of a conversation into a shorter text."""
 
@@ -62,11 +76,8 @@ class Summarizer(Protocol):
         """Changes with what the summarizer is told, so that summaries can be compared."""
         ...
 
-    def summarize(self, head: Head, show: Callable[[str], None]) -> Answer:
-        """Summarize, passing what is certain to be part of the answer to `show` as it comes.
-
-        Raises `SummarizerError`.
-        """
+    def summarize(self, head: Head, watch: Watch) -> Answer:
+        """Summarize, telling `watch` how it goes. Raises `SummarizerError`."""
         ...
 
 

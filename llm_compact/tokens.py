@@ -59,6 +59,22 @@ def parse_keep(text: str) -> Size:
     return Size(size.value, "exchanges") if few else size
 
 
+def parse_length(text: str) -> Size:
+    """Read the value of `--max-summary`: tokens, or a percentage of what is replaced."""
+    size = parse_size(text)
+    if size.unit not in ("tokens", "%") or (size.unit == "%" and size.value > 100):
+        raise ValueError(f"{text!r} is no length of a summary. Use 1k (tokens) or 5%")
+    return size
+
+
+def parse_tokens(text: str) -> int:
+    """Read a size that is always tokens, such as a context window."""
+    size = parse_size(text)
+    if size.unit != "tokens":
+        raise ValueError(f"{text!r} is no number of tokens. Use 32k or 32000")
+    return size.value
+
+
 def message_tokens(message: Message) -> int:
     """The estimated tokens of a message with everything in it. base64 is not counted as text."""
     total = MESSAGE_TOKENS

@@ -1,10 +1,11 @@
-"""Messages as text for a summarizer: numbered, complete, and fenced so that they stay data."""
+"""Messages as text for a summarizer: numbered, complete, fenced, and in chunks that fit."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from llm import Attachment
 from llm.parts import (
@@ -17,34 +18,106 @@ from llm.parts import (
     ToolResultPart,
 )
 
+from .conversation import is_request
+from .estimate import estimate
+
 TOOL_OUTPUT_CHARACTERS = 4_000
 "How much of one tool output is shown. People and models say things; tools print them."
 
 
-def transcript(messages: Sequence[Message], boundary: str) -> str:
+@dataclass(frozen=True)
+class Piece:
+    """A part of a transcript that is shown as a whole."""
+
+    label: str
+    "Who speaks, for the line above the text."
+    text: str
+    rank: int = 1
+    "What begins here: 3 an exchange, 2 a round, 1 a message, 0 the rest of a message."
+
+    @property
+    def tokens(self) -> int:
+        """Estimated, with the line that the label takes."""
+        return estimate(self.text) + estimate(self.label) + 10
+
+
+def pieces_of(messages: Sequence[Message]) -> list[Piece]:
     """The messages with their number, role, text, tool calls, results and attachments.
 
+    Reasoning is left out: it is not part of what was said. A long tool output keeps its first
+    and last part around a mark that tells how much is missing.
+    """
+    pieces = []
+    for index, message in enumerate(messages):
+        rank = 1
+        if is_request(messages, index):
+            rank = 3
+        elif message.role == "assistant":
+            rank = 2
+        label = f"[{index + 1}] {message.role}"
+        pieces.append(Piece(label, "\n".join(_part_lines(message.parts)), rank))
+    return pieces
+
+
+def transcript(pieces: Sequence[Piece], boundary: str) -> str:
+    """The pieces as one text that can't be mistaken for anything else.
+
     Each structural line begins with `boundary`, which no text can know (see `new_boundary`), so
-    nothing inside a message can end the transcript or pose as another message. Reasoning is left
-    out: it is not part of what was said. A long tool output keeps its first and last part around
-    a mark that tells how much is missing.
+    nothing inside a message can end the transcript or pose as another message.
     """
     lines = [f"{boundary} begin"]
-    for number, message in enumerate(messages, 1):
-        lines.append(f"{boundary} [{number}] {message.role}")
-        lines.extend(_part_lines(message.parts))
+    for piece in pieces:
+        lines += [f"{boundary} {piece.label}", piece.text]
     lines.append(f"{boundary} end")
     return "\n".join(lines)
 
 
-def new_boundary(messages: Sequence[Message], *texts: str) -> str:
-    """A word that can't be guessed, and that occurs in none of the messages and texts."""
-    lines = [line for message in messages for line in _part_lines(message.parts)]
-    content = "\n".join([*lines, *texts])
+def new_boundary(*texts: str) -> str:
+    """A word that can't be guessed, and that occurs in none of the texts."""
     while True:
         boundary = f"==={secrets.token_hex(6)}==="
-        if boundary not in content:
+        if not any(boundary in text for text in texts):
             return boundary
+
+
+def chunks_of(pieces: Sequence[Piece], capacity: int) -> list[list[Piece]]:
+    """The pieces in order, in chunks of at most `capacity` estimated tokens.
+
+    A chunk ends before an exchange if it can, else before a round, else before a message; only a
+    message that is larger than a chunk is parted. Nothing is left out.
+    """
+    small = [part for piece in pieces for part in _parts_within(piece, capacity)]
+    chunks, start = [], 0
+    while start < len(small):
+        end, filled = start, 0
+        best = (-1, start + 1)
+        while end < len(small) and (end == start or filled + small[end].tokens <= capacity):
+            filled += small[end].tokens
+            end += 1
+            if filled >= capacity // 2 and end < len(small):
+                best = max(best, (small[end].rank, end))
+        cut = end if end == len(small) or best[0] < 0 else best[1]
+        chunks.append(small[start:cut])
+        start = cut
+    return chunks
+
+
+def _parts_within(piece: Piece, capacity: int) -> Iterator[Piece]:
+    if piece.tokens <= capacity or len(piece.text) < 2:
+        yield piece
+        return
+    half = len(piece.text) // 2
+    # Between lines or words, if one ends nearby.
+    for mark in ("\n", " "):
+        found = piece.text.find(mark, half, half + half // 4 + 1)
+        if found > 0:
+            half = found + 1
+            break
+    label = piece.label.removesuffix(" (continued)")
+    first, second = piece.text[:half], piece.text[half:]
+    yield from _parts_within(replace(piece, text=first), capacity)
+    rest = Piece(f"{label} (continued)", second, rank=0)
+    yield from _parts_within(rest, capacity)
 
 
 def shorten_middle(text: str, limit: int) -> str:

@@ -13,7 +13,7 @@ from llm_compact.estimate import estimate
 from llm_compact.language import language_of
 from llm_compact.summarizers import get_summarizer
 from llm_compact.summarizers.extractive import budget, extract, shorten
-from llm_compact.summary import Head
+from llm_compact.summary import Head, Watch
 from llm_compact.tokens import count_tokens
 
 
@@ -24,6 +24,7 @@ def head_of(messages: list[Message], previous: str | None = None) -> Head:
         originals=messages,
         tokens=count_tokens(messages) + estimate(previous or ""),
         language=language_of(messages),
+        room=300,
     )
 
 
@@ -179,13 +180,11 @@ def test_a_previous_summary_in_its_own_words_is_carried_over() -> None:
 
 
 def test_the_name_is_extractive_and_there_are_no_tokens_used() -> None:
-    shown: list[str] = []
     summarizer = get_summarizer("extractive")
 
-    answer = summarizer.summarize(head_of(sample()), shown.append)
+    answer = summarizer.summarize(head_of(sample()), Watch())
 
     assert summarizer.name == "extractive"
-    assert "".join(shown) == answer.text
     assert (answer.usage.input, answer.usage.output, answer.usage.calls) == (0, 0, 0)
 
 

@@ -102,19 +102,6 @@ def test_ctrl_c_writes_nothing(long_talk: str, models: Plugin, log: Log, run: Ru
     assert log.rows() == before
 
 
-def test_a_head_that_exceeds_the_summarizers_window_is_refused(
-    long_talk: str, models: Plugin, log: Log, run: Run
-) -> None:
-    overflow = ValueError("Requested tokens (535) exceed context window of 512")
-    models.summer.replies = [Reply(raises=overflow)]
-
-    result = run("compact", "-c", "-m", "summer")
-
-    assert result.exit_code == 1
-    assert "Requested tokens (535) exceed context window of 512" in one_line(result)
-    assert "-m extractive" in one_line(result)
-
-
 def test_no_database(log: Log, models: Plugin, run: Run) -> None:
     result = run("compact", "-c")
 

@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..summary import Summarizer
+from ..errors import SummarizerError
+from ..summary import Head, Summarizer
+
+if TYPE_CHECKING:
+    import llm
 
 EXTRACTIVE = "extractive"
 
 
 def get_summarizer(
-    name: str, options: Sequence[tuple[str, str]] = (), key: str | None = None
+    name: str,
+    *,
+    options: Sequence[tuple[str, str]] = (),
+    key: str | None = None,
+    window: int | None = None,
+    jobs: int = 1,
+    template: llm.Template | None = None,
 ) -> Summarizer:
     """The summarizer of this name: a model's id or alias, or `extractive`.
 
-    Raises `SummarizerError` for an unknown model, or options that it does not have.
+    `window` is the model's context window in tokens, `jobs` how many calls run at the same time.
+    Raises `SummarizerError` for an unknown model, or for what the summarizer does not take.
     """
     if name == EXTRACTIVE:
-        from .extractive import extractive
+        from .extractive import Extractive
 
-        return extractive(options)
+        if options:
+            raise SummarizerError(f"extractive has no option {options[0][0]!r}")
+        if template:
+            raise SummarizerError("extractive uses no template. Name a model with -m")
+        return Extractive()
     from .model import model_summarizer
 
-    return model_summarizer(name, options, key)
+    return model_summarizer(
+        name, options=options, key=key, window=window, jobs=jobs, template=template
+    )
+
+
+def planned_calls(name: str, head: Head, window: int | None) -> int:
+    """About how many calls of a model a summary will take."""
+    if name == EXTRACTIVE:
+        return 0
+    from .model import planned_calls
+
+    return planned_calls(head, window)

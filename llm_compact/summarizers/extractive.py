@@ -11,17 +11,16 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from llm.parts import Message, ToolCallPart, ToolResultPart
 
 from ..conversation import is_request, local_calls, text_of
-from ..errors import SummarizerError
 from ..estimate import estimate
 from ..facts import Fact, error_lines, exact_values, rank_facts
 from ..language import words
-from ..summary import Answer, Head, Usage, sections_of
+from ..summary import Answer, Head, Usage, Watch, sections_of
 from .cues import is_question, is_rule, is_talk, outcomes
 
 MOST_TOKENS = 4_000
@@ -71,18 +70,11 @@ class Extractive:
     name = "extractive"
     prompt_version = "1"
 
-    def summarize(self, head: Head, show: Callable[[str], None]) -> Answer:
-        """Never fails; a tenth of the head at most, and the previous summary's size at least."""
+    def summarize(self, head: Head, watch: Watch) -> Answer:
+        """Never fails; a tenth of the head at most, or what the previous summary had."""
         summary = extract(head)
-        show(summary)
+        watch.text(summary)
         return Answer(summary, Usage(input=0, output=0, calls=0))
-
-
-def extractive(options: Sequence[tuple[str, str]]) -> Extractive:
-    """Raises `SummarizerError` for any option: there are none."""
-    if options:
-        raise SummarizerError(f"extractive has no option {options[0][0]!r}")
-    return Extractive()
 
 
 def extract(head: Head) -> str:
@@ -100,11 +92,13 @@ def extract(head: Head) -> str:
 
 
 def budget(head: Head) -> int:
-    """How many tokens the summary may have.
+    """How many tokens the summary may have: what was asked for, else a tenth of what it replaces.
 
-    A tenth of what it replaces. The previous summary stands for far more than its own size, so
-    its successor may be as large: a tenth of it again would fade with every generation.
+    The previous summary stands for far more than its own size, so its successor may be as large:
+    a tenth of it again would fade with every generation.
     """
+    if head.is_contract:
+        return head.room
     floor = min(SMALL_HEAD_TOKENS, head.tokens // 3)
     return min(MOST_TOKENS, max(head.tokens // 10, floor, estimate(head.previous or "")))
 

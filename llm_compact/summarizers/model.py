@@ -1,54 +1,45 @@
-"""An llm model as summarizer: one call, with the transcript of the head."""
+"""An llm model as summarizer: one call where the head fits its window, else many, then merges."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import llm
 import pydantic
-import yaml
-from llm.parts import ReasoningPart, ToolCallPart
 
-from ..check import without_thinking
+from ..check import summary_text
 from ..errors import SummarizerError
+from ..estimate import estimate
 from ..language import words
-from ..summary import Answer, Head, Usage
-from ..transcript import new_boundary, transcript
+from ..overflow import Overflow
+from ..summary import Answer, Head, Usage, Watch
+from ..transcript import Piece, chunks_of, new_boundary, pieces_of, transcript
+from .call import ContextOverflow, ask
+from .prompts import Prompts, fill, prompts_for
 
-# How llm, its adapters and providers word it when a request is larger than the window.
-_TOO_LONG = re.compile(
-    r"context (window|length|size)|maximum context|too many tokens|(prompt|input|request) (is )?too"
-    r" (long|large)|token limit|exceeds? the (maximum|model)",
-    re.IGNORECASE,
-)
-_STOP_KEYS = ("finish_reason", "stop_reason", "finishReason", "done_reason", "reason")
-_LIMIT_OPTIONS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict")
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt file: its version is kept with each compaction."""
-
-    version: str
-    system: str
-    prompt: str
-    previous: str
-    focus: str
+SMALLEST_CHUNK = 64
+"Tokens. A window that holds less than this besides the instructions is of no use."
+WORDS_PER_TOKEN = 0.7
+SHARE_OF_WINDOW = 0.6
+"How much of the window the messages may take. Estimates are off, and the answer needs room."
 
 
 @dataclass(frozen=True)
 class ModelSummarizer:
-    """Summarizes with one call of a model, sync or async."""
+    """Summarizes with a model of llm's, sync or async, of any context window."""
 
     model: Any
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
+    window: int | None = None
+    "Tokens. None where nobody knows: then all is sent at once until the model complains."
+    jobs: int = 1
+    template: llm.Template | None = None
+    "Used instead of our prompts."
 
     @property
     def name(self) -> str:
@@ -57,161 +48,263 @@ class ModelSummarizer:
 
     @property
     def prompt_version(self) -> str:
-        return _prompt().version
+        version = prompts_for(self.window).version
+        return f"template {self.template.name}" if self.template else version
 
-    def summarize(self, head: Head, show: Callable[[str], None]) -> Answer:
-        """Raises `SummarizerError` when the model raises, or the head exceeds its window."""
-        system, prompt = _fill(head)
-        arguments: dict[str, Any] = {**self.options, "stream": bool(self.model.can_stream)}
-        if isinstance(self.model, (llm.KeyModel, llm.AsyncKeyModel)):
-            arguments["key"] = self.key
-        # Some models refuse a system prompt, and say so with this attribute of llm's OpenAI ones.
-        if getattr(self.model, "allows_system_prompt", True):
-            arguments["system"] = system
-        else:
-            prompt = f"{system}\n\n{prompt}"
-        shown = _Shown(show)
-        try:
-            if isinstance(self.model, (llm.AsyncModel, llm.AsyncKeyModel)):
-                return asyncio.run(_ask_async(self.model, prompt, arguments, shown))
-            return _ask(self.model, prompt, arguments, shown)
-        except Exception as ex:  # a model may raise anything, and each is told in one line
-            raise _failure(ex, head) from ex
+    def summarize(self, head: Head, watch: Watch) -> Answer:
+        """Every message reaches the model, in as many calls as its window asks for.
+
+        Raises `SummarizerError` when the model raises, when its answer to a part is none, when
+        it can't make the head smaller, and when the window is too small for anything.
+        """
+        return _Run(self, head, watch).summary()
+
+
+def planned_calls(head: Head, window: int | None) -> int:
+    """About how many calls a summary takes; 1 where the window is not known."""
+    form = _Form(head, window)
+    capacity = form.capacity()
+    total = sum(piece.tokens for piece in pieces_of(head.messages)) + estimate(head.previous or "")
+    if capacity is None or total <= capacity:
+        return 1
+    calls = 0
+    while total > capacity:
+        chunks = math.ceil(total / capacity)
+        calls += chunks
+        smaller = chunks * form.part_room()
+        if smaller >= total:
+            break
+        total = smaller
+    return calls + 1
 
 
 def model_summarizer(
-    name: str, options: Sequence[tuple[str, str]], key: str | None
+    name: str,
+    *,
+    options: Sequence[tuple[str, str]] = (),
+    key: str | None = None,
+    window: int | None = None,
+    jobs: int = 1,
+    template: llm.Template | None = None,
 ) -> ModelSummarizer:
     """Raises `SummarizerError` for an unknown model or an option that the model does not have."""
     from llm.cli import get_model_options
 
-    model = _get_model(name)
     try:
-        given = {
-            option: value for option, value in model.Options(**dict(options)) if value is not None
-        }
-    except pydantic.ValidationError as ex:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in ex.errors())
-        raise SummarizerError(f"Options for {name}: {wrong}") from ex
-    return ModelSummarizer(model, {**get_model_options(model.model_id), **given}, key)
-
-
-def _get_model(name: str) -> Any:
-    try:
-        return llm.get_model(name)
+        model = llm.get_model(name)
     except llm.UnknownModelError:
         raise SummarizerError(
             f"Unknown model: {name}. See llm models, or use -m extractive, which needs no model"
         ) from None
+    asked = {**((template and template.options) or {}), **dict(options)}
+    try:
+        given = {name: value for name, value in model.Options(**asked) if value is not None}
+    except pydantic.ValidationError as ex:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in ex.errors())
+        raise SummarizerError(f"Options for {name}: {wrong}") from ex
+    defaults = get_model_options(model.model_id)
+    return ModelSummarizer(model, {**defaults, **given}, key, window, jobs, template)
 
 
-def _ask(model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown) -> Answer:
-    response = model.prompt(prompt, **arguments)
-    for chunk in response:
-        shown.add(chunk)
-    return _answer(response, response.text(), response.messages(), response.tool_calls())
+@dataclass
+class _Form:
+    """The words around the messages, and the room that they leave."""
 
+    head: Head
+    window: int | None
+    template: llm.Template | None = None
 
-async def _ask_async(
-    model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown
-) -> Answer:
-    response = model.prompt(prompt, **arguments)
-    async for chunk in response:
-        shown.add(chunk)
-    return _answer(
-        response, await response.text(), await response.messages(), await response.tool_calls()
-    )
+    @property
+    def prompts(self) -> Prompts:
+        return prompts_for(self.window)
 
-
-def _answer(
-    response: Any, text: str, messages: Sequence[llm.Message], calls: Sequence[llm.ToolCall]
-) -> Answer:
-    parts = [part for message in messages for part in message.parts]
-    usage = Usage(response.input_tokens, response.output_tokens)
-    return Answer(
-        text=text,
-        usage=usage,
-        tool_calls=max(len(calls), sum(isinstance(part, ToolCallPart) for part in parts)),
-        has_reasoning=any(isinstance(part, ReasoningPart) for part in parts),
-        stop_reason=_stop_reason(response.response_json) or _limit_reached(response, usage),
-    )
-
-
-def _stop_reason(reply: Any) -> str | None:
-    """Why the model stopped, wherever the provider's reply says so."""
-    if isinstance(reply, dict):
-        for key in _STOP_KEYS:
-            if isinstance(reply.get(key), str):
-                return str(reply[key])
-    children = reply.values() if isinstance(reply, dict) else reply
-    if not isinstance(reply, (dict, list)):
-        return None
-    return next((found for child in children if (found := _stop_reason(child))), None)
-
-
-def _limit_reached(response: Any, usage: Usage) -> str | None:
-    """For adapters that keep no reply: an answer as long as the limit that was set was cut off."""
-    limits = [getattr(response.prompt.options, name, None) for name in _LIMIT_OPTIONS]
-    reached = any(limit and usage.output and usage.output >= limit for limit in limits)
-    return "length" if reached else None
-
-
-def _failure(ex: Exception, head: Head) -> SummarizerError:
-    message = " ".join(str(ex).split()) or type(ex).__name__
-    if _TOO_LONG.search(message):
-        return SummarizerError(
-            f"can't take the {head.tokens:,} tokens to summarize: {message}. "
-            "Use -m with a model that has a larger context window, or -m extractive"
+    def capacity(self) -> int | None:
+        """How many tokens of messages a call may hold; None for any number."""
+        if self.window is None:
+            return None
+        system, prompt = self.fill("whole", [], previous=None)
+        instructions = estimate(system) + estimate(prompt)
+        room = min(
+            int(self.window * SHARE_OF_WINDOW), self.window - instructions - self.part_room()
         )
-    return SummarizerError(f"failed: {message}")
+        if room < SMALLEST_CHUNK:
+            raise SummarizerError(
+                f"has a window of {self.window:,} tokens, and {instructions:,} of them go to the "
+                "instructions. Use a model with a larger context window, or -m extractive"
+            )
+        return room
+
+    def part_room(self) -> int:
+        """How long the record of a part may be."""
+        return min(self.head.room, self.window // 4) if self.window else self.head.room
+
+    def fill(
+        self,
+        kind: str,
+        pieces: Sequence[Piece],
+        *,
+        previous: str | None,
+        part: str = "",
+        room: int | None = None,
+    ) -> tuple[str, str]:
+        """The system prompt and the prompt."""
+        head, prompts = self.head, self.prompts
+        texts = [text for piece in pieces for text in (piece.label, piece.text)]
+        boundary = new_boundary(previous or "", head.focus or "", *texts)
+        shown = transcript(pieces, boundary)
+        values = {
+            "boundary": boundary,
+            "language": words(head.language)["name"],
+            "words": str(round((room or head.room) * WORDS_PER_TOKEN)),
+            "part": part,
+            "focus": fill(prompts.focus, {"text": head.focus}) if head.focus else "",
+        }
+        earlier = ""
+        if previous:
+            earlier = fill(prompts.previous, {**values, "summary": previous})
+        if self.template:
+            return _from_template(self.template, f"{earlier}\n\n{shown}".strip())
+        values |= {"previous": earlier, "transcript": shown, "form": fill(prompts.form, values)}
+        return fill(prompts.system, values), fill(getattr(prompts, kind), values)
 
 
-class _Shown:
-    """Passes an answer on as it comes, without the reasoning that it may begin with."""
+def _from_template(template: llm.Template, shown: str) -> tuple[str, str]:
+    try:
+        prompt, system = template.evaluate(shown, {})
+    except (llm.Template.MissingVariables, ValueError) as ex:
+        raise SummarizerError(f"can't use template {template.name!r}: {ex}") from ex
+    return system or "", prompt or ""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
-        self._show = show
-        self._held: str | None = ""
 
-    def add(self, chunk: str) -> None:
-        if self._held is None:
-            self._show(chunk)
-            return
-        self._held += chunk
-        begun = self._held.lstrip()
-        if "<think>".startswith(begun[:7]) or "<thinking>".startswith(begun[:10]):
-            text = without_thinking(begun) if "</think" in begun else ""
+class _Run:
+    """One summary in the making: what it has used so far, and what it learned of the window."""
+
+    def __init__(self, summarizer: ModelSummarizer, head: Head, watch: Watch) -> None:
+        self.summarizer = summarizer
+        self.head = head
+        self.watch = watch
+        self.form = _Form(head, summarizer.window, summarizer.template)
+        self.capacity = self.form.capacity()
+        self.usages: list[Usage] = []
+        self.planned = planned_calls(head, summarizer.window)
+        self.most_calls = 3 * self.planned + 20
+
+    def summary(self) -> Answer:
+        pieces, kind, previous = pieces_of(self.head.messages), "whole", self.head.previous
+        while True:
+            size = _size(pieces) + estimate(previous or "")
+            if self.capacity is None or size <= self.capacity:
+                try:
+                    return self._final(kind, pieces, previous)
+                except ContextOverflow as ex:
+                    self._learn(ex.overflow, size)
+            records = self._records(pieces, kind)
+            if previous:
+                records.insert(0, previous)
+            pieces = [
+                Piece(f"record {number} of {len(records)}", record)
+                for number, record in enumerate(records, 1)
+            ]
+            kind, previous = "merge", None
+            if _size(pieces) > 0.9 * size:
+                raise SummarizerError(
+                    f"could not make its {len(records):,} partial summaries any smaller. Use "
+                    "another model with -m, or -m extractive"
+                )
+
+    def _final(self, kind: str, pieces: Sequence[Piece], previous: str | None) -> Answer:
+        system, prompt = self.form.fill(kind, pieces, previous=previous)
+        # What may have to be shortened is not shown before it is accepted.
+        watch = Watch() if self.head.is_contract else self.watch
+        answer = self._ask(system, prompt, watch)
+        if self.head.is_contract and estimate(summary_text(answer)) > self.head.room:
+            record = [Piece("record", summary_text(answer))]
+            system, prompt = self.form.fill("shorten", record, previous=None)
+            answer = self._ask(system, prompt, watch)
+        return replace(answer, usage=_total(self.usages))
+
+    def _records(self, pieces: Sequence[Piece], kind: str) -> list[str]:
+        """A record of each chunk, in order."""
+        assert self.capacity is not None
+        records: list[str] = []
+        chunks = chunks_of(pieces, self.capacity)
+        while chunks:
+            batch = chunks[: self.summarizer.jobs]
+            known = len(records) + len(chunks)
+            parts = [f"{len(records) + at} of {known}" for at in range(1, len(batch) + 1)]
+            for result in self._all_records(batch, kind, parts):
+                if isinstance(result, Overflow):
+                    self._learn(result, _size(chunks[0]))
+                    rest = [piece for chunk in chunks for piece in chunk]
+                    chunks = chunks_of(rest, self.capacity)
+                    break
+                records.append(result)
+                chunks = chunks[1:]
+        return records
+
+    def _all_records(
+        self, chunks: Sequence[Sequence[Piece]], kind: str, parts: Sequence[str]
+    ) -> list[str | Overflow]:
+        if len(chunks) == 1:
+            return [self._record(chunks[0], kind, parts[0])]
+        with ThreadPoolExecutor(len(chunks)) as pool:
+            return list(pool.map(self._record, chunks, [kind] * len(chunks), parts))
+
+    def _record(self, chunk: Sequence[Piece], kind: str, part: str) -> str | Overflow:
+        how = "merge" if kind == "merge" else "part"
+        system, prompt = self.form.fill(
+            how, chunk, previous=None, part=part, room=self.form.part_room()
+        )
+        try:
+            return summary_text(self._ask(system, prompt, Watch()))
+        except ContextOverflow as ex:
+            return ex.overflow
+        except SummarizerError as ex:
+            raise SummarizerError(f"{ex} (part {part})") from ex
+
+    def _ask(self, system: str, prompt: str, watch: Watch) -> Answer:
+        if len(self.usages) >= self.most_calls:
+            raise SummarizerError(f"was given up after {len(self.usages):,} calls")
+        answer = ask(
+            self.summarizer.model,
+            system,
+            prompt,
+            options=self.summarizer.options,
+            key=self.summarizer.key,
+            show=watch.text,
+        )
+        self.usages.append(answer.usage)
+        self.planned = max(self.planned, len(self.usages))
+        self.watch.progress(len(self.usages), self.planned)
+        return answer
+
+    def _learn(self, overflow: Overflow, size: int) -> None:
+        """Make the chunks smaller after one of `size` tokens did not fit."""
+        if overflow.window and overflow.window != self.form.window:
+            self.form = replace(self.form, window=overflow.window)
+            capacity = self.form.capacity()
+            assert capacity is not None
         else:
-            text = begun
-        if text:
-            self._held = None
-            self._show(text)
+            capacity = size // 2
+        # The window that was named may be counted in tokens that are smaller than ours.
+        self.capacity = min(capacity, size * 9 // 10)
+        if self.capacity < SMALLEST_CHUNK:
+            raise SummarizerError(
+                f"can't take even {size:,} tokens at once. Use a model with a larger context "
+                "window, or -m extractive"
+            )
+        remaining = _size(pieces_of(self.head.messages))
+        self.planned = len(self.usages) + 2 * math.ceil(remaining / self.capacity) + 1
+        self.most_calls = max(self.most_calls, 3 * self.planned + 20)
 
 
-def _fill(head: Head) -> tuple[str, str]:
-    """The system prompt and the prompt for a head."""
-    form = _prompt()
-    boundary = new_boundary(head.messages, head.previous or "", head.focus or "")
-    values = {
-        "boundary": boundary,
-        "transcript": transcript(head.messages, boundary),
-        "language": words(head.language)["name"],
-        "previous": "",
-        "focus": "",
-    }
-    if head.previous:
-        values["previous"] = _replace(form.previous, {**values, "summary": head.previous})
-    if head.focus:
-        values["focus"] = _replace(form.focus, {"text": head.focus})
-    return _replace(form.system, values), _replace(form.prompt, values)
+def _size(pieces: Sequence[Piece]) -> int:
+    return sum(piece.tokens for piece in pieces)
 
 
-def _replace(template: str, values: Mapping[str, str]) -> str:
-    # One pass, so that a "$name" inside a value stays what it is.
-    return re.sub(r"\$(\w+)", lambda match: values.get(match[1], match[0]), template).strip()
-
-
-@cache
-def _prompt() -> Prompt:
-    path = files("llm_compact").joinpath("summarizers/prompts/summarize.yaml")
-    return Prompt(**yaml.safe_load(path.read_text("utf-8")))
+def _total(usages: Sequence[Usage]) -> Usage:
+    inputs = [usage.input for usage in usages if usage.input is not None]
+    outputs = [usage.output for usage in usages if usage.output is not None]
+    return Usage(
+        sum(inputs) if inputs else None, sum(outputs) if outputs else None, calls=len(usages)
+    )

@@ -1,0 +1,134 @@
+"""One call of an llm model, sync or async, and what can be told from its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import llm
+from llm.parts import ReasoningPart, ToolCallPart
+
+from ..check import without_thinking
+from ..errors import SummarizerError
+from ..overflow import Overflow, overflow_in
+from ..summary import Answer, Usage
+
+_STOP_KEYS = ("finish_reason", "stop_reason", "finishReason", "done_reason", "reason")
+_LIMIT_OPTIONS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict")
+
+
+class ContextOverflow(SummarizerError):
+    """The request did not fit the model's context window."""
+
+    def __init__(self, message: str, overflow: Overflow) -> None:
+        super().__init__(message)
+        self.overflow = overflow
+
+
+def ask(
+    model: Any,
+    system: str,
+    prompt: str,
+    *,
+    options: Mapping[str, Any],
+    key: str | None,
+    show: Callable[[str], None],
+) -> Answer:
+    """The model's answer, passed to `show` as it comes. No tools, no conversation, no log.
+
+    Raises `ContextOverflow` for a request that is too long, `SummarizerError` for anything else
+    that the model raises.
+    """
+    arguments: dict[str, Any] = {**options, "stream": bool(model.can_stream)}
+    if isinstance(model, (llm.KeyModel, llm.AsyncKeyModel)):
+        arguments["key"] = key
+    # Some models refuse a system prompt, and say so with this attribute of llm's OpenAI ones.
+    if system and getattr(model, "allows_system_prompt", True):
+        arguments["system"] = system
+    elif system:
+        prompt = f"{system}\n\n{prompt}"
+    shown = _Shown(show)
+    try:
+        if isinstance(model, (llm.AsyncModel, llm.AsyncKeyModel)):
+            return asyncio.run(_ask_async(model, prompt, arguments, shown))
+        return _ask(model, prompt, arguments, shown)
+    except Exception as ex:  # a model may raise anything, and each is told in one line
+        message = " ".join(str(ex).split()) or type(ex).__name__
+        overflow = overflow_in(message)
+        if overflow:
+            raise ContextOverflow(f"failed: {message}", overflow) from ex
+        raise SummarizerError(f"failed: {message}") from ex
+
+
+def _ask(model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown) -> Answer:
+    response = model.prompt(prompt, **arguments)
+    for chunk in response:
+        shown.add(chunk)
+    return _answer(response, response.text(), response.messages(), response.tool_calls())
+
+
+async def _ask_async(
+    model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown
+) -> Answer:
+    response = model.prompt(prompt, **arguments)
+    async for chunk in response:
+        shown.add(chunk)
+    return _answer(
+        response, await response.text(), await response.messages(), await response.tool_calls()
+    )
+
+
+def _answer(
+    response: Any, text: str, messages: Sequence[llm.Message], calls: Sequence[llm.ToolCall]
+) -> Answer:
+    parts = [part for message in messages for part in message.parts]
+    usage = Usage(response.input_tokens, response.output_tokens)
+    return Answer(
+        text=text,
+        usage=usage,
+        tool_calls=max(len(calls), sum(isinstance(part, ToolCallPart) for part in parts)),
+        has_reasoning=any(isinstance(part, ReasoningPart) for part in parts),
+        stop_reason=_stop_reason(response.response_json) or _limit_reached(response, usage),
+    )
+
+
+def _stop_reason(reply: Any) -> str | None:
+    """Why the model stopped, wherever the provider's reply says so."""
+    if isinstance(reply, dict):
+        for key in _STOP_KEYS:
+            if isinstance(reply.get(key), str):
+                return str(reply[key])
+    children = reply.values() if isinstance(reply, dict) else reply
+    if not isinstance(reply, (dict, list)):
+        return None
+    return next((found for child in children if (found := _stop_reason(child))), None)
+
+
+def _limit_reached(response: Any, usage: Usage) -> str | None:
+    """For adapters that keep no reply: an answer as long as the limit that was set was cut off."""
+    limits = [getattr(response.prompt.options, name, None) for name in _LIMIT_OPTIONS]
+    reached = any(limit and usage.output and usage.output >= limit for limit in limits)
+    return "length" if reached else None
+
+
+class _Shown:
+    """Passes an answer on as it comes, without the reasoning that it may begin with."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._held: str | None = ""
+
+    def add(self, chunk: str) -> None:
+        if self._held is None:
+            self._show(chunk)
+            return
+        self._held += chunk
+        begun = self._held.lstrip()
+        if "<think>".startswith(begun[:7]) or "<thinking>".startswith(begun[:10]):
+            text = without_thinking(begun) if "</think" in begun else ""
+        else:
+            text = begun
+        if text:
+            self._held = None
+            self._show(text)

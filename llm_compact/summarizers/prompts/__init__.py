@@ -1,0 +1,45 @@
+"""The prompt files, and how they are filled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+SMALL_WINDOW = 4_000
+"Below so many tokens a model gets the prompts of few words."
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A prompt file: its version is kept with each compaction."""
+
+    version: str
+    system: str
+    whole: str
+    part: str
+    merge: str
+    form: str
+    previous: str
+    focus: str
+    shorten: str
+
+
+def prompts_for(window: int | None) -> Prompts:
+    """The prompts for a context window of so many tokens."""
+    return _load("small" if window and window < SMALL_WINDOW else "summarize")
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Replace each $name in one pass, so that a "$name" inside a value stays what it is."""
+    return re.sub(r"\$(\w+)", lambda match: values.get(match[1], match[0]), template).strip()
+
+
+@cache
+def _load(name: str) -> Prompts:
+    path = files("llm_compact").joinpath(f"summarizers/prompts/{name}.yaml")
+    return Prompts(**yaml.safe_load(path.read_text("utf-8")))
