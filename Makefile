@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 
 # A long sample conversation, compacted without a key and without the network.
 demo: $(VENV)/installed
-	@$(BIN)/python -m llm_compact.demo
+	@$(BIN)/llm compact demo
 
 test: $(VENV)/installed-dev
 	$(BIN)/pytest

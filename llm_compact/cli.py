@@ -202,3 +202,15 @@ def _refusals() -> Iterator[None]:
         raise click.ClickException(str(ex)) from ex
     except KeyboardInterrupt as ex:
         raise click.ClickException("Interrupted. Nothing was written") from ex
+
+
+@compact.command(name="demo")  # type: ignore[untyped-decorator]
+def demo() -> None:
+    """
+    Compact a sample conversation, offline and in a temporary log
+
+    Shows the real commands and what they print. Needs no key, no network and no model.
+    """
+    from .demo import main
+
+    main()

@@ -1,7 +1,7 @@
 """A demonstration: a long sample conversation in a temporary log, compacted by real llm commands.
 
 Needs no key and no network: the model that goes on with the conversation only tells what it was
-sent. Run it with `python -m llm_compact.demo`.
+sent. `llm compact demo` runs it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
@@ -28,18 +29,35 @@ MODEL = "tells-what-it-was-sent"
 
 def main() -> None:
     """Write the sample into a log of its own, compact it offline, and look at what came of it."""
-    sample = load_sample()
-    with tempfile.TemporaryDirectory() as directory:
-        os.environ["LLM_USER_PATH"] = directory
-        model = DemoModel()
-        pm.register(DemoPlugin(model))
-        source_id = log_sample(sample, model, os.path.join(directory, "logs.db"))
+    sample, model = load_sample(), DemoModel()
+    with _own_llm(model) as database:
+        source_id = log_sample(sample, model, database)
         exchanges = sum("user" in message for message in sample["messages"])
         click.echo(f"A temporary log holds the sample {sample['name']!r}: {exchanges} exchanges.")
         _llm("compact", "-c", "-m", "extractive")
         _llm("logs", "-c", "--short")
         _llm("-c", "What is still open?")
         _llm("--cid", source_id, "And before the compaction?")
+
+
+@contextmanager
+def _own_llm(model: DemoModel) -> Iterator[str]:
+    """An llm with a user directory of its own and the sample's model. Yields the log's path."""
+    plugin = DemoPlugin(model)
+    user_path, stdin = os.environ.get("LLM_USER_PATH"), sys.stdin
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["LLM_USER_PATH"] = directory
+        # llm reads the rest of a prompt from a standard input that is no terminal.
+        sys.stdin = io.StringIO("")
+        pm.register(plugin)
+        try:
+            yield os.path.join(directory, "logs.db")
+        finally:
+            pm.unregister(plugin)
+            sys.stdin = stdin
+            os.environ.pop("LLM_USER_PATH")
+            if user_path is not None:
+                os.environ["LLM_USER_PATH"] = user_path
 
 
 def load_sample() -> dict[str, Any]:
@@ -152,7 +170,5 @@ def _llm(*args: str) -> None:
     """Run an llm command in this process, where the sample's model is registered."""
     click.secho(f"\n$ llm {shlex.join(args)}", bold=True)
     sys.stdout.flush()
-    # llm reads the rest of a prompt from a standard input that is no terminal.
-    sys.stdin = io.StringIO("")
     cli.main(args=list(args), standalone_mode=False)
     sys.stdout.flush()
