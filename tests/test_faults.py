@@ -1,0 +1,209 @@
+"""Failures at every moment of a compaction: the log is as before, or fully compacted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlite_utils
+from click.testing import Result
+from conftest import Log
+from scripted import Plugin, Reply
+
+import llm_compact
+from llm_compact import store
+from llm_compact.errors import AlreadyCompacted, StoreError
+
+Run = Callable[..., Result]
+
+
+@contextmanager
+def connections(behave: Callable[[sqlite3.Connection], None]) -> Iterator[None]:
+    """Each new connection is told how to behave."""
+    connect = sqlite3.connect
+
+    class Connection(sqlite3.Connection):
+        statements = 0
+        fails_at = -1
+
+        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:  # type: ignore[override]
+            if Connection.statements or sql.lower().startswith("begin immediate"):
+                Connection.statements += 1
+                if Connection.statements == Connection.fails_at:
+                    raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(sql, *args)
+
+    def patched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection = connect(*args, **kwargs, factory=Connection)
+        behave(connection)
+        return connection
+
+    sqlite3.connect = patched  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sqlite3.connect = connect
+
+
+def test_a_failure_at_any_statement_of_the_write_leaves_the_log_as_it_was(
+    long_talk: str, log: Log
+) -> None:
+    before = log.rows()
+    statement, failures = 0, 0
+    while True:
+        statement += 1
+
+        def fail(connection: Any, at: int = statement) -> None:
+            type(connection).statements, type(connection).fails_at = 0, at
+
+        with connections(fail):
+            try:
+                llm_compact.compact(model="extractive")
+            except StoreError as ex:
+                assert "disk I/O error" in str(ex) and "Nothing was written" in str(ex)
+                failures += 1
+            else:
+                break
+        assert log.rows() == before, f"statement {statement}"
+
+    assert failures > 50
+    assert len(log.threads()) == 2
+
+
+def test_a_full_disk_is_told_in_one_line(long_talk: str, log: Log, run: Run) -> None:
+    before = log.rows()
+    pages = log.db.execute("pragma page_count").fetchone()[0]
+
+    with connections(lambda c: c.execute(f"pragma max_page_count = {pages}") and None):
+        result = run("compact", "-c", "-m", "extractive", "--quiet")
+
+    assert result.exit_code == 1
+    assert "database or disk is full. Nothing was written" in result.stderr
+    assert log.rows() == before
+
+
+def test_a_process_that_is_killed_at_any_moment_leaves_no_half_compaction(
+    long_talk: str, log: Log
+) -> None:
+    def compact_in_a_process() -> int:
+        child = os.fork()
+        if child == 0:
+            try:
+                llm_compact.compact(long_talk, model="extractive", again=True)
+            finally:
+                os._exit(0)
+        return child
+
+    started = time.monotonic()
+    os.waitpid(compact_in_a_process(), 0)
+    whole = time.monotonic() - started
+    chooser = random.Random(7)
+    finished = 0
+    for _ in range(200):
+        child = compact_in_a_process()
+        time.sleep(chooser.uniform(0, 1.5 * whole))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        finished += os.WIFEXITED(status)
+
+    rows = list(log.db["compactions"].rows)
+    threads = {thread["id"]: thread for thread in log.threads()}
+    assert len(rows) == len(threads) - 1
+    tails = {str(log.messages(row["conversation_id"])[3:]) for row in rows}
+    assert tails == {str(log.messages(long_talk)[-4:])}
+    assert all(log.db["turns"].count_where("id = ?", [row["turn_id"]]) for row in rows)
+    assert 0 < finished < 200, "the moments were not spread over the whole of it"
+    assert log.db.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+def test_a_database_that_stays_locked_is_told(
+    long_talk: str, log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 200)
+    before = log.rows()
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "c.execute('begin immediate'); print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(log.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"locked\n"
+        result = run("compact", "-c", "-m", "extractive", "--quiet")
+        other.communicate()
+
+    assert result.exit_code == 1
+    assert "database is locked. Nothing was written" in result.stderr
+    assert log.rows() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_database_is_told(long_talk: str, log: Log, run: Run) -> None:
+    log.path.chmod(0o400)
+    try:
+        dry = run("compact", "-c", "-m", "extractive", "--dry-run")
+        result = run("compact", "-c", "-m", "extractive", "--quiet")
+    finally:
+        log.path.chmod(0o600)
+
+    assert dry.exit_code == 0
+    assert result.exit_code == 1
+    assert "readonly database" in result.stderr
+
+
+def test_of_two_compactions_at_once_one_wins(long_talk: str, models: Plugin, log: Log) -> None:
+    both_have_read = threading.Barrier(2, timeout=20)
+
+    class Together(Reply):
+        def finish(self, response: Any) -> None:
+            both_have_read.wait()
+            super().finish(response)
+
+    models.summer.replies = [Together("## Goal\nKnow the tides."), Together("## Goal\nTides.")]
+    outcomes: list[object] = []
+
+    def compact() -> None:
+        try:
+            outcomes.append(llm_compact.compact(long_talk, model="summer"))
+        except AlreadyCompacted as ex:
+            outcomes.append(str(ex))
+
+    threads = [threading.Thread(target=compact) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    (won,) = [outcome for outcome in outcomes if isinstance(outcome, llm_compact.Compaction)]
+    (refused,) = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    assert won.id in refused
+    assert [thread["id"] for thread in log.threads()] == [long_talk, won.id]
+
+
+def test_turns_of_another_process_are_never_lost(
+    long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    class Meanwhile(Reply):
+        def finish(self, response: Any) -> None:
+            run("--cid", long_talk, "One more thing")
+            super().finish(response)
+
+    models.summer.replies = [Meanwhile("## Goal\nKnow the tides.")]
+    refused = run("compact", "--cid", long_talk, "-m", "summer")
+    models.summer.replies = ["## Goal\nKnow the tides."]
+
+    done = run("compact", "--cid", long_talk, "-m", "summer")
+
+    assert (refused.exit_code, done.exit_code) == (1, 0)
+    assert log.messages()[-2].parts[0].text == "One more thing"
+    assert sqlite_utils.Database(log.path)["compactions"].count == 1
