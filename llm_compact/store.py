@@ -15,12 +15,14 @@ from typing import Any
 
 import llm
 import sqlite_utils
-from llm.logs import LogStore
-from llm.parts import Message
+from llm.logs import LogStore, message_hash
+from llm.migrations import MIGRATIONS
+from llm.parts import AttachmentPart, Message, ToolResultPart
 from llm.serialization import UsageDict
 from llm.utils import monotonic_ulid
 from sqlite_utils.migrations import Migrations
 
+from . import legacy
 from .conversation import Marker, compacted_chain, history_of
 from .errors import AlreadyCompacted, ConversationError, StoreError
 
@@ -144,32 +146,64 @@ def read_source(db: sqlite_utils.Database, conversation_id: str | None) -> Sourc
 
     Raises `ConversationError` if there is none, or if it has no messages.
     """
+    with _migrated(db) as readable:
+        return _read(readable, conversation_id)
+
+
+@contextmanager
+def _migrated(db: sqlite_utils.Database) -> Iterator[sqlite_utils.Database]:
+    """The log itself, or a copy in memory if its tables are those of an older llm.
+
+    `LogStore` migrates what it is given, and whoever only reads must not change the log.
+    """
+    applied = db.table("_llm_migrations")
+    names = {row["name"] for row in applied.rows} if applied.exists() else set()
+    if names.issuperset(migration.__name__ for migration in MIGRATIONS):
+        yield db
+        return
+    with sqlite_utils.Database(memory=True) as copy:
+        # backup() waits for other writers without end, a read of our own as long as we said.
+        db.conn.execute("begin")
+        try:
+            db.conn.execute("select count(*) from sqlite_master").fetchone()
+            db.conn.backup(copy.conn)
+        finally:
+            db.conn.rollback()
+        yield copy
+
+
+def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     store = LogStore(db)  # type: ignore[no-untyped-call]
     conversation_id = conversation_id or _newest_conversation(db)
     if conversation_id is None:
         raise ConversationError("No conversations found in the log")
-    thread = _row(db, "select name, tip_message_hash from threads where id = ?", conversation_id)
-    if thread is None:
-        if _row(db, "select id from conversations where id = ?", conversation_id):
-            raise ConversationError(
-                f"Conversation {conversation_id} was logged by an llm older than 0.32, which "
-                "can't be compacted. Say something in it with llm --cid first"
-            )
-        raise ConversationError(f"No conversation found with id={conversation_id}")
-    turn = _row(
+    # In this order, as llm.cli.load_conversation() does: a conversation of an older llm that went
+    # on since has rows in both tables.
+    row = _row(
         db,
-        "select model from turns where thread_id = ? order by id desc limit 1",
+        "select name, coalesce(model, (select model from responses where conversation_id = "
+        "conversations.id order by id desc limit 1)) as model from conversations where id = ?",
+        conversation_id,
+    ) or _row(
+        db,
+        "select name, (select model from turns where thread_id = threads.id "
+        "order by id desc limit 1) as model from threads where id = ?",
         conversation_id,
     )
-    tip = thread["tip_message_hash"]
-    if turn is None or tip is None:
+    if row is None:
+        raise ConversationError(f"No conversation found with id={conversation_id}")
+    tip = _thread_tip(db, conversation_id)
+    messages = store.load_chain(tip) if tip else _legacy_messages(db, conversation_id)
+    if row["model"] is None or not messages:
         raise ConversationError(f"Conversation {conversation_id} is empty")
-    messages = store.load_chain(tip)
+    messages = [_without_lookups(message) for message in messages]
+    tip = tip or _hash_of(messages)
+    assert tip is not None
     done = _compaction_of(db, tip)
     return Source(
         id=conversation_id,
-        name=thread["name"],
-        model_id=turn["model"],
+        name=row["name"],
+        model_id=row["model"],
         tip=tip,
         messages=tuple(messages),
         originals=tuple(_originals(db, store, messages)),
@@ -193,6 +227,9 @@ def store_compaction(
     Raises `AlreadyCompacted` unless `again`, and `ConversationError` when something was said in
     the source since it was read.
     """
+    # To migrate an older log is a write, too: not before it is clear that there will be one.
+    with _migrated(db) as readable:
+        _check_unchanged(readable, source, again)
     store = LogStore(db)  # type: ignore[no-untyped-call]
     # BEGIN IMMEDIATE waits for other writers. atomic() alone begins deferred, and a read that
     # turns into a write then fails at once when somebody else is writing.
@@ -209,8 +246,8 @@ def store_compaction(
 
 
 def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
-    thread = _row(db, "select tip_message_hash from threads where id = ?", source.id)
-    if thread is None or thread["tip_message_hash"] != source.tip:
+    tip = _thread_tip(db, source.id) or _hash_of(_legacy_messages(db, source.id))
+    if tip != source.tip:
         raise ConversationError(
             f"Conversation {source.id} went on while it was summarized. Nothing was written; "
             "run the command once more"
@@ -243,6 +280,9 @@ def _write(
     chain = compacted_chain(system, request, summary, tail, marker)
     first = len(system) + 2
     prompt, answer = chain[: first - 1], chain[first - 1]
+    if _row(db, "select hash from messages where hash = ?", source.tip) is None:
+        # Lineage follows hashes, so the source's must lead somewhere.
+        store.ensure_chain(source.messages, fragments=legacy.fragments_of(db, source.id))
     fragments = _fragments_of(db, source.tip)
     # Before log() stores it: log() would copy the text of fragments that it is not told of.
     store.ensure_chain(prompt, fragments=fragments)
@@ -257,19 +297,16 @@ def _write(
         model=LoggedModel(source.model_id),
     )
     response.set_resolved_model(record.summarizer)
-    conversation_id = store.create_thread(name=source.name, forked_from=source.id)
+    thread = _row(db, "select id from threads where id = ?", source.id)
+    conversation_id = store.create_thread(
+        name=source.name, forked_from=thread["id"] if thread else None
+    )
     store.log(response, conversation_id)
     # from_dict() knows no duration and no date.
     db.table("turns").update(
         turn_id, {"duration_ms": record.duration_ms, "datetime_utc": record.datetime_utc}
     )
-    # load_conversation() reads the tools from a thread's first turn, and this is that turn.
-    db.execute(
-        "insert into turn_tools (turn_id, tool_id, instance_id) "
-        "select ?, tool_id, instance_id from turn_tools where turn_id = "
-        "(select id from turns where thread_id = ? order by id limit 1)",
-        [turn_id, source.id],
-    )
+    _copy_tools(db, source.id, turn_id)
     tip = store.ensure_chain(tail, parent=store.thread_tip(conversation_id), fragments=fragments)
     db.table("threads").update(conversation_id, {"tip_message_hash": tip})
     db.table("compactions").insert(
@@ -282,6 +319,70 @@ def _write(
         }
     )
     return Stored(conversation_id, turn_id, _newest_conversation(db) == conversation_id)
+
+
+def _copy_tools(db: sqlite_utils.Database, source_id: str, turn_id: str) -> None:
+    # load_conversation() reads the tools from a thread's first turn, and this is that turn. Where
+    # there are responses of an older llm, the first of them had the tools, and says nothing of a
+    # toolbox's configuration: that stands on the results.
+    if _row(db, "select id from responses where conversation_id = ?", source_id):
+        db.execute(
+            "insert into turn_tools (turn_id, tool_id, instance_id) "
+            "select ?, tools.id, (select instance.id from tool_instances as instance "
+            "join tool_results on instance_id = instance.id join responses "
+            "on responses.id = response_id where conversation_id = first.conversation_id "
+            "and substr(tools.name, 1, length(instance.name) + 1) = instance.name || '_' limit 1) "
+            "from responses as first join tool_responses on response_id = first.id "
+            "join tools on tools.id = tool_id where first.id = "
+            "(select id from responses where conversation_id = ? order by id limit 1)",
+            [turn_id, source_id],
+        )
+    else:
+        db.execute(
+            "insert into turn_tools (turn_id, tool_id, instance_id) "
+            "select ?, tool_id, instance_id from turn_tools where turn_id = "
+            "(select id from turns where thread_id = ? order by id limit 1)",
+            [turn_id, source_id],
+        )
+
+
+def _thread_tip(db: sqlite_utils.Database, conversation_id: str) -> str | None:
+    row = _row(db, "select tip_message_hash from threads where id = ?", conversation_id)
+    return row["tip_message_hash"] if row else None
+
+
+def _legacy_messages(db: sqlite_utils.Database, conversation_id: str) -> list[Message]:
+    return legacy.messages_of(db, conversation_id, LoggedModel("logged"))
+
+
+def _hash_of(messages: Sequence[Message]) -> str | None:
+    """The hash under which the last of the messages will stand in the log."""
+    tip: str | None = None
+    for message in messages:
+        tip = message_hash(message, tip)
+    return tip
+
+
+class UntypedAttachment(llm.Attachment):
+    """An attachment that the log has no type for. llm would ask its URL, each time it is hashed."""
+
+    def resolve_type(self) -> str | None:
+        return self.type
+
+
+def _without_lookups(message: Message) -> Message:
+    for part in message.parts:
+        if isinstance(part, AttachmentPart) and part.attachment:
+            part.attachment = _without_lookup(part.attachment)
+        elif isinstance(part, ToolResultPart):
+            part.attachments = [_without_lookup(attachment) for attachment in part.attachments]
+    return message
+
+
+def _without_lookup(attachment: llm.Attachment) -> llm.Attachment:
+    if attachment.type:
+        return attachment
+    return UntypedAttachment.from_row({**vars(attachment), "id": attachment.id()})  # type: ignore[no-untyped-call]
 
 
 def _originals(
