@@ -16,7 +16,7 @@ from typing import Any
 import llm
 import sqlite_utils
 from llm.logs import LogStore, message_hash
-from llm.migrations import MIGRATIONS
+from llm.migrations import MIGRATIONS, migrate
 from llm.parts import AttachmentPart, Message, ToolResultPart
 from llm.serialization import UsageDict
 from llm.utils import monotonic_ulid
@@ -169,6 +169,7 @@ def _migrated(db: sqlite_utils.Database) -> Iterator[sqlite_utils.Database]:
             db.conn.backup(copy.conn)
         finally:
             db.conn.rollback()
+        migrate(copy)  # type: ignore[no-untyped-call]
         yield copy
 
 
@@ -382,7 +383,9 @@ def _without_lookups(message: Message) -> Message:
 def _without_lookup(attachment: llm.Attachment) -> llm.Attachment:
     if attachment.type:
         return attachment
-    return UntypedAttachment.from_row({**vars(attachment), "id": attachment.id()})  # type: ignore[no-untyped-call]
+    row = {**vars(attachment), "id": attachment.id()}  # type: ignore[no-untyped-call]
+    untyped: llm.Attachment = UntypedAttachment.from_row(row)  # type: ignore[no-untyped-call]
+    return untyped
 
 
 def _originals(
