@@ -296,3 +296,195 @@ def test_a_statement_that_fails_rolls_everything_back(
     assert result.exit_code == 1
     assert "disk full" in result.stderr and "Nothing was written" in result.stderr
     assert log.rows() == before
+
+
+def test_logging_that_is_switched_off_does_not_matter(
+    long_talk: str, log: Log, models: Plugin, run: Run
+) -> None:
+    run("logs", "off")
+
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+    assert log.newest()["forked_from"] == long_talk
+
+
+def test_a_conversation_without_a_system_prompt_gets_none(talk: Talk, log: Log, run: Run) -> None:
+    talk([(f"Question {n}?", LONG.format(place="Ribe", n=n)) for n in range(5)])
+
+    run("compact", "-c", "-m", "extractive")
+
+    assert [m.role for m in log.messages()[:2]] == ["user", "assistant"]
+
+
+def test_a_huge_system_prompt_is_kept_word_for_word(
+    talk: Talk, log: Log, models: Plugin, run: Run
+) -> None:
+    system = "Rule: " + "never round a height. " * 20_000
+    talk(
+        [(f"Question {n}?", LONG.format(place="Ribe", n=n)) for n in range(6)],
+        system=system,
+    )
+
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+    assert text_of(log.messages()[0]) == system.strip()
+    assert log.messages()[1].role == "user"
+
+
+def test_a_huge_system_prompt_alone_gives_nothing_to_summarize(
+    talk: Talk, log: Log, models: Plugin, run: Run
+) -> None:
+    talk([("Hi", "Hi."), ("Well?", "Well."), ("Bye", "Bye.")], system="Never round. " * 20_000)
+    before = log.rows()
+
+    result = run("compact", "-c", "-m", "summer")
+
+    assert result.exit_code == 3
+    assert models.summer.sent == []
+    assert log.rows() == before
+
+
+def test_an_answer_in_json_stays_json(talk: Talk, log: Log, run: Run) -> None:
+    answer = '{"high": [6.25, 1.5], "place": "Ribe"}'
+    talk(
+        [(f"Question {n}?", LONG.format(place="Ribe", n=n)) for n in range(5)] + [("JSON", answer)]
+    )
+
+    run("compact", "-c", "-m", "extractive")
+
+    assert text_of(log.messages()[-1]) == answer
+
+
+def test_threads_that_share_a_prefix_are_compacted_each(
+    long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    fork = log.store.fork(log.store.thread_tip(long_talk), name="fork", forked_from=long_talk)
+    for id in (long_talk, fork):
+        # llm needs a turn in the thread.
+        response = llm.Response.from_dict(
+            {
+                "model": "chatty",
+                "prompt": {"messages": [m.to_dict() for m in log.messages(long_talk)[:13]]},
+                "messages": [llm.assistant(f"In {id}").to_dict()],
+            },
+            model=LoggedModel("chatty"),
+        )
+        log.store.log(response, id)
+    before = {id: log.messages(id) for id in (long_talk, fork)}
+
+    for id in (long_talk, fork):
+        assert run("compact", "--cid", id, "-m", "extractive").exit_code == 0
+        assert text_of(log.messages()[-1]) == f"In {id}"
+
+    assert {id: log.messages(id) for id in (long_talk, fork)} == before
+    sources = [row["source_conversation_id"] for row in log.db["compactions"].rows]
+    assert sources == [long_talk, fork]
+
+
+def test_threads_at_the_same_message_share_a_compaction(
+    long_talk: str, log: Log, models: Plugin, run: Run
+) -> None:
+    tip = log.store.thread_tip(long_talk)
+    fork = log.store.fork(tip, name="fork", forked_from=long_talk)
+    turn = {"id": "01turn", "thread_id": fork, "model": "chatty", "tip_message_hash": tip}
+    log.db["turns"].insert(turn)
+    run("compact", "--cid", long_talk, "-m", "extractive")
+    first = log.newest()["id"]
+
+    refused = run("compact", "--cid", fork, "-m", "extractive")
+
+    assert refused.exit_code == 1
+    assert f"Already compacted as {first}" in refused.stderr
+    assert run("compact", "--cid", fork, "-m", "extractive", "--again").exit_code == 0
+    assert log.newest()["forked_from"] == fork
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Refuses every connection, and remembers that one was wanted."""
+    wanted: list[object] = []
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        wanted.append(args)
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    return wanted
+
+
+class Untyped(llm.Attachment):
+    """Its server names no type. llm logs it that way, and would ask again each time."""
+
+    def resolve_type(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", ["content", "path", "url", "tool"])
+@pytest.mark.parametrize("has_type", [True, False])
+def test_attachments_are_kept_wherever_they_are(
+    kind: str, has_type: bool, user_path: Path, tmp_path: Path, network: list[object], run: Run
+) -> None:
+    from llm.parts import AttachmentPart, ToolCallPart, ToolResultPart
+
+    file = tmp_path / "chart.png"
+    file.write_bytes(b"chart")
+    where = {"content": {"content": b"chart"}, "url": {"url": "https://tides.test/chart"}}
+    attachment = (llm.Attachment if has_type else Untyped)(
+        type="image/png" if has_type else None,
+        **where.get(kind, {"path": str(file)}),  # type: ignore[arg-type]
+    )
+    asked = Message(role="user", parts=[AttachmentPart(attachment=attachment)])
+    chain = [asked, llm.assistant(LONG.format(place="Ribe", n=0))]
+    for n in range(5):
+        chain += [llm.user(f"Question {n}?"), llm.assistant(LONG.format(place="Ribe", n=n))]
+    if kind == "tool":
+        call = ToolCallPart(name="chart", arguments={}, tool_call_id="c1")
+        result = ToolResultPart(
+            name="chart", output="a chart", tool_call_id="c1", attachments=[attachment]
+        )
+        chain += [llm.user("Chart?"), llm.assistant(call), llm.tool_message(result)]
+    else:
+        chain += [llm.user("This one?"), llm.assistant("Yes."), asked]
+    chain.append(llm.assistant("A chart."))
+    user_path.mkdir()
+    store = LogStore(sqlite_utils.Database(user_path / "logs.db"))
+    # Not with log_chain(): a response from a dict forgets that the server was asked.
+    tip = store.ensure_chain(chain)
+    source_id = store.create_thread(name="a chart", tip=tip)
+    turn = {"id": "01turn", "thread_id": source_id, "model": "chatty", "tip_message_hash": tip}
+    store.db["turns"].insert(turn)
+    file.unlink()
+    before = store.thread_messages(source_id)
+    attachments = list(store.db["attachments"].rows)
+
+    result = run("compact", "-c", "-m", "extractive")
+
+    assert result.exit_code == 0, result.stderr
+    new = max(row["id"] for row in store.db["threads"].rows)
+    stored = store.thread_messages(new)
+    assert stored[-4:] == before[-4:]
+    assert list(store.db["attachments"].rows) == attachments
+    assert store.thread_messages(source_id) == before
+    assert network == []
+
+
+def test_a_log_whose_files_have_moved_is_not_made_worse(
+    user_path: Path, tmp_path: Path, run: Run
+) -> None:
+    from llm.parts import AttachmentPart
+
+    file = tmp_path / "chart.png"
+    file.write_bytes(b"chart")
+    picture = AttachmentPart(attachment=llm.Attachment(type="image/png", path=str(file)))
+    chain = []
+    for n in range(5):
+        asked = Message(role="user", parts=[llm.user(f"Question {n}?").parts[0], picture])
+        chain += [asked, llm.assistant(LONG.format(place="Ribe", n=n))]
+    user_path.mkdir()
+    log_chain(user_path / "logs.db", chain)
+    store = LogStore(sqlite_utils.Database(user_path / "logs.db"))
+    file.unlink()
+    broken = store.verify()
+    assert len(broken) == 5
+
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+    assert store.verify() == broken
