@@ -8,6 +8,8 @@ import click
 from llm import hookimpl
 
 if TYPE_CHECKING:
+    from llm.models import ModelWithAliases
+
     from .compaction import Compaction as Compaction
     from .compaction import compact as compact
     from .errors import CompactionError as CompactionError
@@ -27,6 +29,14 @@ def register_commands(cli: click.Group) -> None:
     from .cli import compact
 
     cli.add_command(compact)
+
+
+@hookimpl(trylast=True)
+def register_models(model_aliases: list[ModelWithAliases]) -> None:
+    # Last, because only then are all models registered.
+    from .hook import wrap_models
+
+    wrap_models(model_aliases)
 
 
 def __getattr__(name: str) -> Any:
