@@ -24,7 +24,7 @@ Run = Callable[..., Result]
 def test_the_plugin_is_registered() -> None:
     plugins = {plugin["name"]: plugin for plugin in llm.get_plugins()}
 
-    assert plugins["llm-compact"]["hooks"] == ["register_commands"]
+    assert sorted(plugins["llm-compact"]["hooks"]) == ["register_commands", "register_models"]
 
 
 def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
