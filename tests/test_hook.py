@@ -544,6 +544,7 @@ def test_only_a_compacted_chain_is_taken_for_one(system: list[Message]) -> None:
     chain = compacted_chain(system, "Sum up", "llm_compact", [llm.user("Hi")], MARK)
 
     assert hook.is_compacted(chain)
+    assert hook.is_compacted([llm.system("Another one"), *chain[len(system) :]])
     assert not hook.is_compacted([*system, llm.user("llm_compact"), llm.assistant("Hi")])
     assert not hook.is_compacted(system)
     assert not hook.is_compacted([Message(role="user", parts=[])])
