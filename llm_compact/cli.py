@@ -73,7 +73,8 @@ def compact() -> None:
     "--keep",
     metavar="SIZE",
     callback=_keep,
-    help="How much stays verbatim: 2x (exchanges), 6m (messages), 8k (tokens). Default: 2x",
+    help="How much stays verbatim: 2x (exchanges), 6m (messages), 8k (tokens), 20% (of the "
+    "context window). Default: 2x",
 )
 @click.option("--focus", help="What the summary should look after, the same as FOCUS")
 @click.option(
