@@ -108,7 +108,7 @@ def compact(
 
     Without `conversation_id` it is the one that `llm -c` would continue, without `database` llm's
     own log, without `model` the conversation's own model summarizes. `keep` is a size such as
-    "2x" (exchanges), "6m" (messages) or "8k" (tokens).
+    "2x" (exchanges), "6m" (messages), "8k" (tokens) or "20%" (of the model's context window).
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for a
     `keep` that is no size.
@@ -132,7 +132,8 @@ def plan_compaction(
     """Decide what is summarized and what is kept.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
-    and `ConversationError` when the conversation can't be cut.
+    and `ConversationError` when the conversation can't be cut, or `keep` is a percentage and the
+    model's context window is not known.
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
