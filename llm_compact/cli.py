@@ -80,7 +80,8 @@ def compact() -> None:
     "--keep",
     metavar="SIZE",
     callback=_size("parse_keep"),
-    help="How much stays verbatim: 2x (exchanges), 6m (messages), 8k (tokens). Default: 2x",
+    help="How much stays verbatim: 2x (exchanges), 6m (messages), 8k (tokens), 20% (of the "
+    "context window). Default: 2x",
 )
 @click.option(
     "--max-summary",

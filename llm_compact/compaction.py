@@ -17,7 +17,6 @@ from .check import check_length, summary_text
 from .conversation import history_of, requests, without_reasoning
 from .cut import choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
-from .estimate import estimate
 from .language import language_of, words
 from .store import Record, Source, already_compacted, open_log, read_source, store_compaction
 from .summarizers import get_summarizer
@@ -25,13 +24,16 @@ from .summarizers.template import load_template
 from .summary import Head, Summarizer, Usage, Watch
 from .tokens import (
     MESSAGE_TOKENS,
+    Calibration,
     Size,
-    count_tokens,
+    calibrate,
+    count_text,
     message_tokens,
     parse_keep,
     parse_length,
     parse_tokens,
 )
+from .windows import context_window
 
 # Fewer tokens tell nothing: where a summary would have to be shorter, there is nothing to gain.
 SHORTEST_SUMMARY = 8
@@ -43,7 +45,11 @@ Trigger = Literal["manual", "auto", "overflow"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a compaction will do, known before anything is called or written. Sizes in tokens."""
+    """What a compaction will do, known before anything is called or written.
+
+    Sizes in tokens, as the conversation's provider counts them; only `head.tokens` is plain,
+    because the summarizer may have another provider.
+    """
 
     source: Source
     head: Head
@@ -58,8 +64,12 @@ class Plan:
     exchanges_summarized: int
     exchanges_kept: int
     tokens_before: int
+    tokens_summarized: int
     tokens_kept: int
-    "Everything but the summary: system prompt, request, tail."
+    "Everything but the summary: what goes with every request, system prompt, request, tail."
+    calibration: Calibration
+    room: int
+    "The plain count that the summary has to stay below."
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,9 @@ def compact(
 
     Without `conversation_id` it is the one that `llm -c` would continue, without `database` llm's
     own log, without `model` the conversation's own model summarizes. `keep` is a size such as
-    "2x" (exchanges), "6m" (messages) or "8k" (tokens), `max_summary` one such as "1k" (tokens) or
-    "5%" (of what it replaces), `window` one such as "32k" (the summarizer's context window).
+    "2x" (exchanges), "6m" (messages), "8k" (tokens) or "20%" (of the model's context window),
+    `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
+    "32k" (the summarizer's context window).
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -149,21 +160,24 @@ def plan_compaction(
     """Decide what is summarized and what is kept.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
-    and `ConversationError` when the conversation can't be cut.
+    and `ConversationError` when the conversation can't be cut, or `keep` is a percentage and the
+    model's context window is not known.
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
-    if keep and keep.unit == "%":
-        raise ConversationError(
-            f"No context window known for {source.model_id!r}, so --keep {keep} can't be counted. "
-            "Use --keep 8k (tokens) or --keep 2x (exchanges)"
-        )
+    window = _window(source.model_id, keep) if keep and keep.unit == "%" else 0
     history = history_of(source.messages)
     body, previous = history.body, history.summary
-    sizes = [message_tokens(message) for message in body]
-    cut = choose_cut(body, sizes, keep)
+    # Each message is counted once: with a real vocabulary that is most of the work.
+    sizes = [message_tokens(message) for message in source.messages]
+    calibration = calibrate(sizes, source.reported)
+    system_sizes = sizes[: len(history.system)]
+    replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]
+    body_sizes = sizes[len(sizes) - len(body) :]
+    cut = choose_cut(body, [calibration.tokens(size) for size in body_sizes], keep, window)
     summarized = cut.head(body)
     kept = cut.tail(body)
+    kept_sizes = cut.tail(body_sizes)
     tail = tuple(without_reasoning(kept))
     # The originals end with the same messages as the body, whatever came before.
     originals = list(source.originals[: len(source.originals) - (len(body) - cut.position)])
@@ -172,8 +186,7 @@ def plan_compaction(
     language = language_of(source.originals)
     generation = previous.marker.generation + 1 if previous else 1
     request = words(language)["request"].replace("{n}", str(generation))
-    replaced = list(source.messages[len(history.system) : len(source.messages) - len(body)])
-    head_tokens = count_tokens([*replaced, *summarized])
+    head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
     head = Head(
         messages=tuple(body[: cut.position]),
         previous=previous.text if previous else None,
@@ -184,9 +197,13 @@ def plan_compaction(
         is_contract=max_summary is not None,
         focus=focus,
     )
-    request_tokens = MESSAGE_TOKENS + estimate(request)
+    request_tokens = MESSAGE_TOKENS + count_text(request)
     if head.tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
-        raise NothingToCompact(f"Nothing to gain: only {head.tokens:,} tokens could be summarized")
+        tokens = calibration.tokens(head.tokens)
+        raise NothingToCompact(f"Nothing to gain: only {tokens:,} tokens could be summarized")
+    kept_tokens = request_tokens + sum(system_sizes)
+    for message, sent, size in zip(kept, tail, kept_sizes, strict=True):
+        kept_tokens += size if sent is message else message_tokens(sent)
     return Plan(
         source=source,
         head=head,
@@ -194,12 +211,15 @@ def plan_compaction(
         request=request,
         generation=generation,
         stands_for=len(originals),
-        messages_summarized=len(replaced) + len(summarized),
+        messages_summarized=len(replaced_sizes) + len(summarized),
         messages_kept=len(kept),
         exchanges_summarized=len(requests(summarized)),
         exchanges_kept=len(requests(kept)),
-        tokens_before=count_tokens(source.messages),
-        tokens_kept=count_tokens([*history.system, *tail]) + request_tokens,
+        tokens_before=calibration.conversation(sizes),
+        tokens_summarized=calibration.tokens(head.tokens),
+        tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
+        calibration=calibration,
+        room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
     )
 
 
@@ -209,6 +229,17 @@ def _room(head_tokens: int, max_summary: Size | None) -> int:
     if max_summary.unit == "%":
         return max(1, head_tokens * max_summary.value // 100)
     return max_summary.value
+
+
+def _window(model_id: str, keep: Size) -> int:
+    window = context_window(model_id)
+    if window is None:
+        raise ConversationError(
+            f"No context window known for {model_id!r}, so --keep {keep} can't be counted. Use "
+            f'--keep 8k (tokens) or --keep 2x (exchanges), or put "window.{model_id}" into '
+            "compact.json in llm's user directory"
+        )
+    return window
 
 
 def carry_out(
@@ -229,13 +260,15 @@ def carry_out(
         answer = summarizer.summarize(plan.head, watch or Watch())
         summary = summary_text(answer)
         if plan.head.is_contract:
-            check_length(estimate(summary), plan.head.room)
+            check_length(count_text(summary), plan.head.room)
     except SummarizerError as ex:
         raise SummarizerError(f"The summarizer {summarizer.name} {ex}. Nothing was written") from ex
     duration_ms = int((time.monotonic() - started) * 1_000)
-    summary_tokens = estimate(summary)
-    tokens_after = plan.tokens_kept + MESSAGE_TOKENS + summary_tokens
-    if tokens_after >= plan.tokens_before:
+    size = count_text(summary)
+    summary_tokens = plan.calibration.tokens(size)
+    tokens_after = plan.tokens_kept + plan.calibration.tokens(MESSAGE_TOKENS + size)
+    # What a provider counted and we did not (an image, say) must not pass for a gain.
+    if size >= plan.room or tokens_after >= plan.tokens_before:
         raise _no_gain(plan, summarizer, summary_tokens, is_written_by_model=answer.usage.calls > 0)
     record = Record(
         generation=plan.generation,
@@ -291,8 +324,8 @@ def _no_gain(
     plan: Plan, summarizer: Summarizer, summary_tokens: int, *, is_written_by_model: bool
 ) -> NothingToCompact | SummarizerError:
     told = (
-        f"a summary of {summary_tokens:,} tokens is not smaller than the {plan.head.tokens:,} "
-        "tokens that it would replace"
+        f"a summary of {summary_tokens:,} tokens is not smaller than the "
+        f"{plan.tokens_summarized:,} tokens that it would replace"
     )
     if is_written_by_model:
         return SummarizerError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from llm.parts import Message, ToolResultPart
 
@@ -12,6 +13,8 @@ from .errors import CompactionError, ConversationError, NothingToCompact
 from .tokens import Size
 
 DEFAULT_EXCHANGES = 2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,11 @@ class Cut:
     request: int | None = None
     "Index of the user message that is kept in front of a tail which starts inside its exchange."
 
-    def head(self, body: Sequence[Message]) -> list[Message]:
-        """What the summary stands for."""
+    def head(self, body: Sequence[T]) -> list[T]:
+        """What the summary stands for, of the messages or of something told about each."""
         return [m for index, m in enumerate(body[: self.position]) if index != self.request]
 
-    def tail(self, body: Sequence[Message]) -> list[Message]:
+    def tail(self, body: Sequence[T]) -> list[T]:
         """What is kept."""
         first = [] if self.request is None else [body[self.request]]
         return [*first, *body[self.position :]]
@@ -55,13 +58,15 @@ def cut_points(body: Sequence[Message]) -> list[Cut]:
     return points
 
 
-def choose_cut(body: Sequence[Message], sizes: Sequence[int], keep: Size | None) -> Cut:
+def choose_cut(
+    body: Sequence[Message], sizes: Sequence[int], keep: Size | None, window: int = 0
+) -> Cut:
     """Where to cut.
 
     `sizes` are the tokens of each message in `body`. `keep` is what should stay: whole exchanges
-    (`2x`), at least so many messages (`6m`) or at most so many tokens (`8k`). Without it two
-    exchanges stay, and fewer where they are more than half of the tokens, down to the newest
-    request and the last round behind it.
+    (`2x`), at least so many messages (`6m`), or at most so many tokens (`8k`) or so much of the
+    context window (`20%` of `window` tokens). Without it two exchanges stay, and fewer where they
+    are more than half of the tokens, down to the newest request and the last round behind it.
 
     Raises `NothingToCompact` when all of it would be kept, and `ConversationError` when the
     conversation could only be parted between a tool call and its missing result.
@@ -71,10 +76,11 @@ def choose_cut(body: Sequence[Message], sizes: Sequence[int], keep: Size | None)
         raise _no_cut(body)
     if keep is None:
         return _default_cut(body, sizes, points)
-    if keep.unit == "tokens":
-        if sum(sizes) <= keep.value:
+    if keep.unit in ("tokens", "%"):
+        limit = keep.value if keep.unit == "tokens" else window * keep.value // 100
+        if sum(sizes) <= limit:
             raise NothingToCompact(f"Nothing to compact: --keep {keep} keeps all of it")
-        return _longest_within(points, sizes, keep.value)
+        return _longest_within(points, sizes, limit)
     starts = requests(body)
     if keep.unit == "messages":
         latest = len(body) - keep.value

@@ -12,6 +12,7 @@ from llm.utils import token_usage_string
 
 from .compaction import Compaction, Plan
 from .summary import Usage, Watch
+from .vocabulary import counter
 
 
 class Shown(Watch):
@@ -42,7 +43,7 @@ class Shown(Watch):
 def show_start(plan: Plan, summarizer: str) -> None:
     """Tell a person at a terminal what is going on; a pipe needs no progress."""
     if sys.stderr.isatty():
-        what = f"{plan.messages_summarized:,} messages, {plan.head.tokens:,} tokens"
+        what = f"{plan.messages_summarized:,} messages, {plan.tokens_summarized:,} tokens"
         click.secho(f"Summarizing {what} with {summarizer}", dim=True, err=True)
 
 
@@ -88,9 +89,10 @@ def plan_json(plan: Plan, summarizer: str, calls: int) -> dict[str, Any]:
         "exchanges_summarized": plan.exchanges_summarized,
         "exchanges_kept": plan.exchanges_kept,
         "tokens_before": plan.tokens_before,
-        "tokens_summarized": plan.head.tokens,
+        "tokens_summarized": plan.tokens_summarized,
         "tokens_kept": plan.tokens_kept,
         "calls": calls,
+        "counted_by": _counted_by(plan),
     }
 
 
@@ -103,7 +105,7 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
     )
     rows = [
         ("now", plan.tokens_before, len(plan.source.messages), None),
-        ("summarized", plan.head.tokens, plan.messages_summarized, plan.exchanges_summarized),
+        ("summarized", plan.tokens_summarized, plan.messages_summarized, plan.exchanges_summarized),
         ("kept", plan.tokens_kept, plan.messages_kept, plan.exchanges_kept),
     ]
     for name, tokens, messages, exchanges in rows:
@@ -111,6 +113,13 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
         if exchanges is not None:
             counted += f", {_count(exchanges, 'exchange')}"
         click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
+    click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
+
+
+def _counted_by(plan: Plan) -> str:
+    """Who counted: the provider as far as it reported, and what is on this disk."""
+    name = counter().name
+    return name if plan.calibration.newest is None else f"provider and {name}"
 
 
 def _parts(compaction: Compaction) -> str:

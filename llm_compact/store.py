@@ -6,6 +6,7 @@ internal, so tests/test_contract.py holds what we rely on.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from sqlite_utils.migrations import Migrations
 from . import legacy
 from .conversation import Marker, compacted_chain, history_of
 from .errors import AlreadyCompacted, ConversationError, StoreError
+from .tokens import Reported
 
 LOCK_TIMEOUT_MS = 10_000
 
@@ -83,6 +85,8 @@ class Source:
     "The messages without any compaction: those of all generations before, then its own."
     compacted_as: str | None
     "Id of the newest conversation that this very state was compacted into, if there is one."
+    reported: tuple[Reported, ...] = ()
+    "What the conversation's model counted in its turns, oldest first."
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         messages=tuple(messages),
         originals=tuple(_originals(db, store, messages)),
         compacted_as=done["conversation_id"] if done else None,
+        reported=tuple(_reported(db, conversation_id, row["model"], tip, messages)),
     )
 
 
@@ -404,6 +409,74 @@ def _originals(
         return list(history.body)
     before = _originals(db, store, store.load_chain(row["source_tip_hash"]))
     return [*before, *history.body[row["messages_kept"] :]]
+
+
+def _reported(
+    db: sqlite_utils.Database, thread_id: str, model_id: str, tip: str, messages: Sequence[Message]
+) -> list[Reported]:
+    """The usage of the turns that made a chain; a fork's first turns are its origin's.
+
+    The compaction's own turn has the usage of the summarizer. The turns before it are not about
+    this chain, and are not found: it has a root of its own.
+    """
+    summary = history_of(messages).summary
+    chain = db.query(
+        "with recursive chain(hash, parent_hash, behind) as ("
+        "select hash, parent_hash, 0 from messages where hash = ? union all "
+        "select messages.hash, messages.parent_hash, behind + 1 "
+        "from messages join chain on messages.hash = chain.parent_hash) "
+        "select hash, behind from chain",
+        [tip],
+    )
+    place = {row["hash"]: len(messages) - row["behind"] for row in chain}
+    turns = db.query(
+        "with recursive lineage(id) as (select ? union "
+        "select forked_from from threads join lineage using (id) where forked_from is not null) "
+        "select id, parent_message_hash, tip_message_hash, input_tokens, output_tokens, "
+        "token_details from turns where thread_id in (select id from lineage) "
+        "and model = ? and id != ? and input_tokens > 0 order by id",
+        [thread_id, model_id, summary.marker.compaction if summary else ""],
+    )
+    reported = [
+        _report(turn, place[turn["parent_message_hash"]], place[turn["tip_message_hash"]])
+        for turn in turns
+        if turn["parent_message_hash"] in place and turn["tip_message_hash"] in place
+    ]
+    return sorted(reported, key=lambda report: report.sent)
+
+
+def _report(turn: dict[str, Any], sent: int, answered: int) -> Reported:
+    details = _details(turn["token_details"])
+    # Anthropic's input_tokens leave out what went through its cache. Proxies that use the same
+    # names beside OpenAI's have it in both.
+    cached = 0
+    if "prompt_tokens_details" not in details:
+        cached = _number(details, "cache_creation_input_tokens")
+        cached += _number(details, "cache_read_input_tokens")
+    output = turn["output_tokens"]
+    if output is not None:
+        reasoning = (
+            _number(details, "output_tokens_details", "reasoning_tokens")
+            or _number(details, "completion_tokens_details", "reasoning_tokens")
+            or _number(details, "thoughtsTokenCount")
+        )
+        output = max(0, output - reasoning)
+    return Reported(sent, turn["input_tokens"] + cached, answered, output)
+
+
+def _details(text: str | None) -> dict[str, Any]:
+    try:
+        details = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return details if isinstance(details, dict) else {}
+
+
+def _number(details: dict[str, Any], *keys: str) -> int:
+    value: Any = details
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, int) else 0
 
 
 def _newest_conversation(db: sqlite_utils.Database) -> str | None:

@@ -1,16 +1,21 @@
-"""Sizes as people write them, and what a text, a message or a conversation costs in tokens."""
+"""Sizes as people write them, and what a text, a message or a conversation costs in tokens.
+
+A plain count is ours: of o200k_base where a vocabulary is on the disk, else an estimate. A
+calibrated one is what the conversation's own provider would count.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from llm.parts import AttachmentPart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
-from .estimate import estimate
+from .vocabulary import counter
 
 Unit = Literal["tokens", "%", "messages", "exchanges"]
 
@@ -18,6 +23,11 @@ MESSAGE_TOKENS = 4
 "What a message costs besides its content: role and separators in a chat template."
 ATTACHMENT_TOKENS = 1_000
 "An image or document that a model is shown. Providers count between 85 and some 2,500."
+
+LEAST_FACTOR, MOST_FACTOR = 0.5, 2.0
+"How far a provider's count may be from ours before we don't believe it."
+LEAST_GROWTH = 50
+"Below so many tokens between turns, what they say about a factor is noise."
 
 _UNITS: dict[str, Unit] = {"m": "messages", "x": "exchanges", "%": "%"}
 _SUFFIXES = {unit: suffix for suffix, unit in _UNITS.items()}
@@ -75,17 +85,22 @@ def parse_tokens(text: str) -> int:
     return size.value
 
 
+def count_text(text: str) -> int:
+    """The plain count of a text: everything that is counted is counted here."""
+    return counter().count(text) if text else 0
+
+
 def message_tokens(message: Message) -> int:
-    """The estimated tokens of a message with everything in it. base64 is not counted as text."""
+    """The plain count of a message with everything in it. base64 is not counted as text."""
     total = MESSAGE_TOKENS
     for part in message.parts:
         if isinstance(part, (TextPart, ReasoningPart)):
-            total += estimate(part.text)
+            total += count_text(part.text)
         elif isinstance(part, ToolCallPart):
             arguments = json.dumps(part.arguments, ensure_ascii=False)
-            total += MESSAGE_TOKENS + estimate(part.name) + estimate(arguments)
+            total += MESSAGE_TOKENS + count_text(part.name) + count_text(arguments)
         elif isinstance(part, ToolResultPart):
-            total += MESSAGE_TOKENS + estimate(part.output)
+            total += MESSAGE_TOKENS + count_text(part.output)
             total += ATTACHMENT_TOKENS * len(part.attachments)
         elif isinstance(part, AttachmentPart):
             total += ATTACHMENT_TOKENS
@@ -93,5 +108,100 @@ def message_tokens(message: Message) -> int:
 
 
 def count_tokens(messages: Iterable[Message]) -> int:
-    """The estimated tokens of some messages."""
+    """The plain count of some messages."""
     return sum(message_tokens(message) for message in messages)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a provider counted in one turn of a conversation."""
+
+    sent: int
+    "How many messages it was sent, from the conversation's first one on."
+    input: int
+    "The tokens of these, with everything that goes with each request, such as tool schemas."
+    answered: int
+    "How many messages there were with its answer."
+    output: int | None
+    "The tokens of the answer, without reasoning that is not sent again."
+
+    @property
+    def messages(self) -> int:
+        """How many messages `tokens` is about."""
+        return self.sent if self.output is None else self.answered
+
+    @property
+    def tokens(self) -> int:
+        return self.input + (self.output or 0)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """From plain counts to what a conversation's provider counts."""
+
+    factor: float = 1.0
+    "Its tokens for one of ours."
+    overhead: int = 0
+    "Its tokens in each request that belong to no message."
+    newest: Reported | None = None
+    "The last thing that it counted."
+
+    def tokens(self, plain: int) -> int:
+        """The tokens of messages of this plain count."""
+        return round(self.factor * plain)
+
+    def conversation(self, sizes: Sequence[int]) -> int:
+        """The tokens of the conversation that this was made from, in the plain `sizes`.
+
+        What the provider has counted is not counted again, only what came after that.
+        """
+        if self.newest is None:
+            return self.overhead + self.tokens(sum(sizes))
+        return self.newest.tokens + self.tokens(sum(sizes[self.newest.messages :]))
+
+
+def calibrate(sizes: Sequence[int], reported: Sequence[Reported]) -> Calibration:
+    """Learn how a provider counts from what it reported, oldest first.
+
+    `sizes` are the plain counts of the conversation's messages. The factor is the median, by
+    weight, of what the input grew by from turn to turn against our count of the same messages:
+    whatever goes with every request, such as tool schemas, cancels out, and one odd turn (an
+    image, a cache) does not count. Where the newest report is far below our count it was not
+    about the whole conversation (some servers report only what they had not cached, some adapters
+    send only the last message), and nothing is learned.
+    """
+    before = [0]
+    for size in sizes:
+        before.append(before[-1] + size)
+    credible: list[Reported] = []
+    for report in reversed(reported):
+        if report.tokens < LEAST_FACTOR * before[report.messages]:
+            break
+        credible.insert(0, report)
+    if not credible:
+        return Calibration()
+    newest = credible[-1]
+    growth = [
+        (max(0, new.input - old.input) / plain, plain)
+        for old, new in pairwise(credible)
+        if (plain := before[new.sent] - before[old.sent]) > 0
+    ]
+    factor = _median(growth) if sum(plain for _, plain in growth) >= LEAST_GROWTH else 1.0
+    # No request has less than nothing besides its messages.
+    most = newest.tokens / max(1, before[newest.messages])
+    factor = max(LEAST_FACTOR, min(factor, most, MOST_FACTOR))
+    points = [(report.sent, report.input) for report in credible]
+    points.append((newest.messages, newest.tokens))
+    overhead = min(tokens - factor * before[messages] for messages, tokens in points)
+    return Calibration(factor, max(0, round(overhead)), newest)
+
+
+def _median(weighted: Iterable[tuple[float, int]]) -> float:
+    """The value with half of the weight below it."""
+    ordered = sorted(weighted)
+    half, sum_so_far = sum(weight for _, weight in ordered) / 2, 0
+    for value, weight in ordered:
+        sum_so_far += weight
+        if sum_so_far >= half:
+            return value
+    raise ValueError("no values")

@@ -19,7 +19,7 @@ from llm.parts import (
 )
 
 from .conversation import is_request
-from .estimate import estimate
+from .tokens import count_text
 
 TOOL_OUTPUT_CHARACTERS = 4_000
 "How much of one tool output is shown. People and models say things; tools print them."
@@ -37,8 +37,8 @@ class Piece:
 
     @property
     def tokens(self) -> int:
-        """Estimated, with the line that the label takes."""
-        return estimate(self.text) + estimate(self.label) + 10
+        """With the line that the label takes."""
+        return count_text(self.text) + count_text(self.label) + 10
 
 
 def pieces_of(messages: Sequence[Message]) -> list[Piece]:
@@ -81,7 +81,7 @@ def new_boundary(*texts: str) -> str:
 
 
 def chunks_of(pieces: Sequence[Piece], capacity: int) -> list[list[Piece]]:
-    """The pieces in order, in chunks of at most `capacity` estimated tokens.
+    """The pieces in order, in chunks of at most `capacity` tokens.
 
     A chunk ends before an exchange if it can, else before a round, else before a message; only a
     message that is larger than a chunk is parted. Nothing is left out.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from test_store import log_chain
 
 import llm_compact
 from llm_compact.conversation import history_of
-from llm_compact.tokens import count_tokens
+from llm_compact.estimate import estimate
+from llm_compact.tokens import Reported, calibrate, count_tokens, message_tokens
+from llm_compact.vocabulary import Counter, find_counter
 
 CORPUS = Path(
     os.environ.get("LLM_COMPACT_CORPUS")
@@ -50,6 +54,18 @@ def chain_of(line: dict[str, Any]) -> list[Message]:
     return chain
 
 
+@cache
+def true_tokens() -> dict[str, int]:
+    with CORPUS.open(encoding="utf-8") as lines:
+        return {line["id"]: line["stats"]["tokens_o200k"] for line in map(json.loads, lines)}
+
+
+def sizes(id: str, count: Callable[[str], int]) -> list[int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("llm_compact.tokens.counter", lambda: Counter("test", count))
+        return [message_tokens(message) for message in conversations()[id]]
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All of them in one log."""
@@ -79,6 +95,35 @@ def test_a_real_conversation_is_compacted_without_a_violation(id: str, path: Pat
     history = history_of(stored)
     kept = count_tokens([*history.system, *history.body])
     assert compaction.summary_tokens <= max((compaction.tokens_before - kept) / 10, 40)
+
+
+def test_an_estimate_is_within_a_tenth_of_the_truth_on_19_of_20_conversations() -> None:
+    near = [
+        abs(sum(sizes(id, estimate)) - true_tokens()[id]) <= 0.1 * true_tokens()[id]
+        for id in conversations()
+    ]
+    assert sum(near) >= 0.95 * len(near)
+
+
+@pytest.mark.parametrize("factor, overhead", [(1.0, 0), (1.3, 3_000)])
+def test_a_calibrated_estimate_is_within_a_twentieth(factor: float, overhead: int) -> None:
+    pytest.importorskip("bpe_openai")
+    exact = find_counter().count
+    near = []
+    for id, chain in conversations().items():
+        true = [factor * size for size in sizes(id, exact)]
+        before = [0.0, *accumulate(true)]
+        reported = [
+            Reported(i, round(overhead + before[i]), i + 1, round(true[i]))
+            for i, message in enumerate(chain)
+            if message.role == "assistant"
+        ]
+        plain = sizes(id, estimate)
+        calibration = calibrate(plain, reported)
+        # By factor and overhead alone, as what comes after a compaction is counted.
+        told = calibration.overhead + calibration.tokens(sum(plain))
+        near.append(abs(told - overhead - sum(true)) <= 0.05 * (overhead + sum(true)))
+    assert sum(near) >= 0.95 * len(near)
 
 
 def test_the_log_is_sound_after_all_of_them(path: Path) -> None:

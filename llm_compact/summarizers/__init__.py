@@ -44,9 +44,16 @@ def get_summarizer(
 
 
 def planned_calls(name: str, head: Head, window: int | None) -> int:
-    """About how many calls of a model a summary will take."""
+    """About how many calls of a model a summary will take, whether it is installed or not."""
     if name == EXTRACTIVE:
         return 0
+    import llm
+
+    from ..windows import context_window
     from .model import planned_calls
 
-    return planned_calls(head, window)
+    try:
+        model_id = llm.get_model(name).model_id
+    except llm.UnknownModelError:
+        model_id = name
+    return planned_calls(head, context_window(model_id, explicit=window))

@@ -21,6 +21,7 @@ from ..estimate import estimate
 from ..facts import Fact, error_lines, exact_values, rank_facts
 from ..language import words
 from ..summary import Answer, Head, Usage, Watch, sections_of
+from ..tokens import count_text
 from .cues import is_question, is_rule, is_talk, outcomes
 
 MOST_TOKENS = 4_000
@@ -81,7 +82,7 @@ def extract(head: Head) -> str:
     """The summary of a head, as Markdown in the language of the conversation."""
     said = words(head.language)
     record = said["record"].replace("{messages}", f"{len(head.originals):,}")
-    room = budget(head) - estimate(record)
+    room = budget(head) - count_text(record)
     chosen = _choose(_candidates(head, said["open"], room), said, room)
     blocks = [record]
     for section in _SHARES:
@@ -100,7 +101,7 @@ def budget(head: Head) -> int:
     if head.is_contract:
         return head.room
     floor = min(SMALL_HEAD_TOKENS, head.tokens // 3)
-    return min(MOST_TOKENS, max(head.tokens // 10, floor, estimate(head.previous or "")))
+    return min(MOST_TOKENS, max(head.tokens // 10, floor, count_text(head.previous or "")))
 
 
 def _rendered(section: str, lines: Sequence[Line]) -> list[str]:
@@ -129,9 +130,9 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
         for line in by_section[section]:
             if line in chosen[section] or _is_told(line, text):
                 continue
-            cost = estimate(line.text) + 2
+            cost = count_text(line.text) + 2
             if not chosen[section]:
-                cost += estimate(said[section]) + 3
+                cost += count_text(said[section]) + 3
             if cost <= min(allowance, left):
                 chosen[section].append(line)
                 text += line.text + "\n"
@@ -352,6 +353,7 @@ def _recency(index: int, messages: Sequence[Message]) -> float:
 
 def shorten(text: str, tokens: int) -> str:
     """One line of about so many tokens: the beginning, and the end of a much longer text."""
+    # All of the conversation comes through here: an estimate, whatever the rest is counted with.
     text = " ".join(text.split())
     size = estimate(text)
     if size <= tokens:

@@ -13,11 +13,12 @@ import pydantic
 
 from ..check import summary_text
 from ..errors import SummarizerError
-from ..estimate import estimate
 from ..language import words
 from ..overflow import Overflow
 from ..summary import Answer, Head, Usage, Watch
+from ..tokens import count_text
 from ..transcript import Piece, chunks_of, new_boundary, pieces_of, transcript
+from ..windows import context_window
 from .call import ContextOverflow, ask
 from .prompts import Prompts, fill, prompts_for
 
@@ -61,10 +62,12 @@ class ModelSummarizer:
 
 
 def planned_calls(head: Head, window: int | None) -> int:
-    """About how many calls a summary takes; 1 where the window is not known."""
+    """About how many calls a summary takes; 1 where the window (tokens) is not known."""
     form = _Form(head, window)
     capacity = form.capacity()
-    total = sum(piece.tokens for piece in pieces_of(head.messages)) + estimate(head.previous or "")
+    total = sum(piece.tokens for piece in pieces_of(head.messages)) + count_text(
+        head.previous or ""
+    )
     if capacity is None or total <= capacity:
         return 1
     calls = 0
@@ -103,7 +106,8 @@ def model_summarizer(
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in ex.errors())
         raise SummarizerError(f"Options for {name}: {wrong}") from ex
     defaults = get_model_options(model.model_id)
-    return ModelSummarizer(model, {**defaults, **given}, key, window, jobs, template)
+    known = context_window(model.model_id, explicit=window)
+    return ModelSummarizer(model, {**defaults, **given}, key, known, jobs, template)
 
 
 @dataclass
@@ -123,7 +127,7 @@ class _Form:
         if self.window is None:
             return None
         system, prompt = self.fill("whole", [], previous=None)
-        instructions = estimate(system) + estimate(prompt)
+        instructions = count_text(system) + count_text(prompt)
         room = min(
             int(self.window * SHARE_OF_WINDOW), self.window - instructions - self.part_room()
         )
@@ -192,7 +196,7 @@ class _Run:
     def summary(self) -> Answer:
         pieces, kind, previous = pieces_of(self.head.messages), "whole", self.head.previous
         while True:
-            size = _size(pieces) + estimate(previous or "")
+            size = _size(pieces) + count_text(previous or "")
             if self.capacity is None or size <= self.capacity:
                 try:
                     return self._final(kind, pieces, previous)
@@ -217,7 +221,7 @@ class _Run:
         # What may have to be shortened is not shown before it is accepted.
         watch = Watch() if self.head.is_contract else self.watch
         answer = self._ask(system, prompt, watch)
-        if self.head.is_contract and estimate(summary_text(answer)) > self.head.room:
+        if self.head.is_contract and count_text(summary_text(answer)) > self.head.room:
             record = [Piece("record", summary_text(answer))]
             system, prompt = self.form.fill("shorten", record, previous=None)
             answer = self._ask(system, prompt, watch)
