@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 
 from .errors import SummarizerError
 from .summary import Answer
@@ -18,6 +19,13 @@ _REFUSAL = re.compile(
 )
 _REFUSAL_LENGTH = 400
 _TOOL_SYNTAX = re.compile(r"\s*(<tool_call>|<function_calls?>|<\|tool|\[TOOL_CALLS\]|<invoke )")
+# A model may copy the lines that tell who speaks: they are ours, and no part of a summary.
+_BOUNDARY_LINE = re.compile(r"^===(?:[0-9a-f]{2}){2,6}===.*\n?", re.MULTILINE)
+# Our counts of a small model's tokens are too low rather than too high.
+_NEARLY_FULL = 0.8
+# Ordinary text is packed to a half or a third. What says the same thing again and again goes lower.
+_RAMBLING = 0.12
+_RAMBLING_LENGTH = 400
 _THINKING = re.compile(r"\s*<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL)
 
 
@@ -27,7 +35,7 @@ def summary_text(answer: Answer) -> str:
     Raises `SummarizerError` for everything that must not become the memory of a conversation: an
     answer that is empty, only reasoning, a tool call, cut off by its length limit, or a refusal.
     """
-    text = without_thinking(answer.text)
+    text = _BOUNDARY_LINE.sub("", without_thinking(answer.text)).strip()
     stop = (answer.stop_reason or "").lower()
     if answer.tool_calls or _TOOL_SYNTAX.match(text):
         raise SummarizerError("answered with a tool call instead of a summary")
@@ -46,6 +54,22 @@ def summary_text(answer: Answer) -> str:
     if len(text) < _REFUSAL_LENGTH and "\n#" not in f"\n{text}" and _REFUSAL.match(text):
         raise SummarizerError(f"refused: {' '.join(text.split())}")
     return text
+
+
+def check_end(answer: Answer, tokens: int, window: int | None) -> None:
+    """Raises `SummarizerError` for an answer that went round in circles until the window was full.
+
+    `tokens` is the size of prompt and answer. Small local models do that, and their adapters do
+    not report why they stopped.
+    """
+    if window and tokens > _NEARLY_FULL * window and _is_rambling(answer.text):
+        raise SummarizerError("repeated itself until its context window was full")
+
+
+def _is_rambling(text: str) -> bool:
+    data = text.encode("utf-8", "replace")
+    packed = len(zlib.compress(data)) / max(1, len(data))
+    return len(data) > _RAMBLING_LENGTH and packed < _RAMBLING
 
 
 def without_thinking(text: str) -> str:

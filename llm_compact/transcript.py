@@ -72,10 +72,13 @@ def transcript(pieces: Sequence[Piece], boundary: str) -> str:
     return "\n".join(lines)
 
 
-def new_boundary(*texts: str) -> str:
-    """A word that can't be guessed, and that occurs in none of the texts."""
+def new_boundary(*texts: str, size: int = 6) -> str:
+    """A word that occurs in none of the texts, and was made up after them.
+
+    A short one is as safe as a long one, as long as it occurs nowhere. `size` is random bytes.
+    """
     while True:
-        boundary = f"==={secrets.token_hex(6)}==="
+        boundary = f"==={secrets.token_hex(size)}==="
         if not any(boundary in text for text in texts):
             return boundary
 

@@ -139,13 +139,13 @@ def test_a_window_too_small_for_the_instructions_is_refused() -> None:
         ModelSummarizer(Small(100), window=100).summarize(head_of(agent_run(3, 50)), Watch())
 
 
-def test_a_model_that_only_repeats_what_it_is_sent_is_given_up() -> None:
-    class Parrot(Small):
+def test_a_model_whose_answers_are_as_long_as_what_it_is_sent_is_given_up() -> None:
+    class Talker(Small):
         def execute(self, prompt, stream, response, conversation=None):  # type: ignore[no-untyped-def]
             self.sent.append(prompt.prompt)
-            yield prompt.prompt
+            yield " ".join(f"word{n * len(self.sent)}" for n in range(len(prompt.prompt) // 8))
 
-    model = Parrot(2_000)
+    model = Talker(2_000)
 
     with pytest.raises(SummarizerError, match="partial summaries any smaller"):
         ModelSummarizer(model, window=2_000).summarize(head_of(agent_run(40, 200)), Watch())
@@ -410,3 +410,39 @@ def test_a_reply_that_is_cut_off_in_a_part_is_not_used(
 
     assert result.exit_code == 1
     assert "cut off by its length limit" in result.stderr and "(part 2 of" in result.stderr
+
+
+def test_a_model_that_goes_round_until_its_window_is_full_is_refused() -> None:
+    circles = "The user wants to know what the rules, decisions and paths are open. " * 20
+    model = Small(900, circles)
+
+    with pytest.raises(SummarizerError, match="repeated itself until its context window was full"):
+        ModelSummarizer(model, window=900).summarize(head_of(agent_run(12, 60)), Watch())
+
+
+def test_lines_of_the_transcript_that_a_model_copies_are_no_part_of_its_summary(
+    long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    models.summer.replies = ["===8a87=== [1] user\nThe tides.\n===8a87870a45cf=== end"]
+
+    assert run("compact", "-c", "-m", "summer", "--quiet").exit_code == 0
+    assert log.messages()[2].parts[0].text == "The tides."
+
+
+def test_a_record_is_a_quarter_of_the_window_at_most(
+    models: Plugin, long_talk: str, run: Run
+) -> None:
+    run("compact", "-c", "-m", "summer", "--window", "512")
+
+    asked = [re.search(r"in at most (\d+) words", sent.prompt) for sent in models.summer.sent]
+    assert {match[1] for match in asked if match} == {str(round(512 // 4 * 0.7))}
+
+
+def test_the_call_that_did_not_fit_is_counted(
+    long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    overflow = ValueError("Requested tokens (535) exceed context window of 512")
+    models.summer.replies = [Reply(raises=overflow)]
+
+    assert run("compact", "-c", "-m", "summer", "--quiet").exit_code == 0
+    assert next(log.db["compactions"].rows)["calls"] == len(models.summer.sent)

@@ -197,3 +197,17 @@ def test_a_shortened_text_is_one_line_of_about_that_size(tokens: int) -> None:
     assert "\n" not in short
     assert estimate(short) <= tokens + 5
     assert short.startswith("The tide") and short.endswith("that?")
+
+
+def test_a_rule_is_kept_even_where_there_is_hardly_any_room() -> None:
+    messages = [llm.user("Hi. From now on, always give times in UTC."), llm.assistant("I will.")]
+    for place in ("Ribe", "Nuuk", "Skagen", "Esbjerg", "Torshavn"):
+        messages += [
+            llm.user(f"When is high water in {place}?"),
+            llm.assistant(f"The chart of nv-charts.de gives 06:15 UTC for {place}. " * 5),
+        ]
+
+    summary = extract(head_of(messages))
+
+    assert "From now on, always give times in UTC." in summary
+    assert estimate(summary) < 70

@@ -34,6 +34,7 @@ from llm_compact.facts import error_lines, exact_values, rank_facts
         ("reservation S61CZX on HAT228", ["S61CZX", "HAT228"]),
         ("版本v1.2.3在docs/tides.md里", ["v1.2.3", "docs/tides.md"]),
         ("2026年3月30日水位是150厘米，收费35元", ["2026年3月30日", "150", "35元"]),
+        ("the chart of nv-charts.de", ["nv-charts.de"]),
         ("nothing exact in here", []),
         ("the number 7 alone", []),
     ],

@@ -29,7 +29,7 @@ SMALL_HEAD_TOKENS = 40
 
 # The share of the summary that each section may fill before the others have had their turn.
 _SHARES = {
-    "rules": 0.12,
+    "rules": 0.3,
     "requests": 0.24,
     "earlier": 0.25,
     "statements": 0.24,
@@ -38,7 +38,7 @@ _SHARES = {
     "files": 0.08,
     "values": 0.12,
 }
-_LEFTOVERS = ("requests", "statements", "values", "files", "calls", "errors", "rules", "earlier")
+_LEFTOVERS = ("rules", "requests", "statements", "values", "files", "calls", "errors", "earlier")
 _INLINE = ("files", "values")
 
 _CHANGES = re.compile(

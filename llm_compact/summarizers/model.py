@@ -11,7 +11,7 @@ from typing import Any
 import llm
 import pydantic
 
-from ..check import summary_text
+from ..check import check_end, summary_text
 from ..errors import SummarizerError
 from ..language import words
 from ..overflow import Overflow
@@ -74,7 +74,7 @@ def planned_calls(head: Head, window: int | None) -> int:
     while total > capacity:
         chunks = math.ceil(total / capacity)
         calls += chunks
-        smaller = chunks * form.part_room()
+        smaller = chunks * form.room()
         if smaller >= total:
             break
         total = smaller
@@ -128,9 +128,7 @@ class _Form:
             return None
         system, prompt = self.fill("whole", [], previous=None)
         instructions = count_text(system) + count_text(prompt)
-        room = min(
-            int(self.window * SHARE_OF_WINDOW), self.window - instructions - self.part_room()
-        )
+        room = min(int(self.window * SHARE_OF_WINDOW), self.window - instructions - self.room())
         if room < SMALLEST_CHUNK:
             raise SummarizerError(
                 f"has a window of {self.window:,} tokens, and {instructions:,} of them go to the "
@@ -138,8 +136,8 @@ class _Form:
             )
         return room
 
-    def part_room(self) -> int:
-        """How long the record of a part may be."""
+    def room(self) -> int:
+        """How long a record may be: a quarter of the window at most, so that two can be merged."""
         return min(self.head.room, self.window // 4) if self.window else self.head.room
 
     def fill(
@@ -149,17 +147,17 @@ class _Form:
         *,
         previous: str | None,
         part: str = "",
-        room: int | None = None,
     ) -> tuple[str, str]:
         """The system prompt and the prompt."""
         head, prompts = self.head, self.prompts
         texts = [text for piece in pieces for text in (piece.label, piece.text)]
-        boundary = new_boundary(previous or "", head.focus or "", *texts)
+        size = prompts.boundary_bytes
+        boundary = new_boundary(previous or "", head.focus or "", *texts, size=size)
         shown = transcript(pieces, boundary)
         values = {
             "boundary": boundary,
             "language": words(head.language)["name"],
-            "words": str(round((room or head.room) * WORDS_PER_TOKEN)),
+            "words": str(max(1, round(self.room() * WORDS_PER_TOKEN))),
             "part": part,
             "focus": fill(prompts.focus, {"text": head.focus}) if head.focus else "",
         }
@@ -256,9 +254,7 @@ class _Run:
 
     def _record(self, chunk: Sequence[Piece], kind: str, part: str) -> str | Overflow:
         how = "merge" if kind == "merge" else "part"
-        system, prompt = self.form.fill(
-            how, chunk, previous=None, part=part, room=self.form.part_room()
-        )
+        system, prompt = self.form.fill(how, chunk, previous=None, part=part)
         try:
             return summary_text(self._ask(system, prompt, Watch()))
         except ContextOverflow as ex:
@@ -269,15 +265,21 @@ class _Run:
     def _ask(self, system: str, prompt: str, watch: Watch) -> Answer:
         if len(self.usages) >= self.most_calls:
             raise SummarizerError(f"was given up after {len(self.usages):,} calls")
-        answer = ask(
-            self.summarizer.model,
-            system,
-            prompt,
-            options=self.summarizer.options,
-            key=self.summarizer.key,
-            show=watch.text,
-        )
+        try:
+            answer = ask(
+                self.summarizer.model,
+                system,
+                prompt,
+                options=self.summarizer.options,
+                key=self.summarizer.key,
+                show=watch.text,
+            )
+        except ContextOverflow:
+            self.usages.append(Usage())
+            raise
         self.usages.append(answer.usage)
+        size = count_text(system) + count_text(prompt) + count_text(answer.text)
+        check_end(answer, size, self.form.window)
         self.planned = max(self.planned, len(self.usages))
         self.watch.progress(len(self.usages), self.planned)
         return answer

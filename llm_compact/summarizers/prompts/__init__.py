@@ -19,6 +19,7 @@ class Prompts:
     """A prompt file: its version is kept with each compaction."""
 
     version: str
+    boundary_bytes: int
     system: str
     whole: str
     part: str
