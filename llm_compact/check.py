@@ -21,6 +21,7 @@ _REFUSAL_LENGTH = 400
 _TOOL_SYNTAX = re.compile(r"\s*(<tool_call>|<function_calls?>|<\|tool|\[TOOL_CALLS\]|<invoke )")
 # A model may copy the lines that tell who speaks: they are ours, and no part of a summary.
 _BOUNDARY_LINE = re.compile(r"^===(?:[0-9a-f]{2}){2,6}===.*\n?", re.MULTILINE)
+
 # Our counts of a small model's tokens are too low rather than too high.
 _NEARLY_FULL = 0.8
 # Ordinary text is packed to a half or a third. What says the same thing again and again goes lower.
@@ -70,6 +71,11 @@ def _is_rambling(text: str) -> bool:
     data = text.encode("utf-8", "replace")
     packed = len(zlib.compress(data)) / max(1, len(data))
     return len(data) > _RAMBLING_LENGTH and packed < _RAMBLING
+
+
+def is_boundary_line(line: str) -> bool:
+    """Whether a line of an answer was copied from the structure of the transcript."""
+    return bool(_BOUNDARY_LINE.fullmatch(line))
 
 
 def without_thinking(text: str) -> str:

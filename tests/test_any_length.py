@@ -423,10 +423,11 @@ def test_a_model_that_goes_round_until_its_window_is_full_is_refused() -> None:
 def test_lines_of_the_transcript_that_a_model_copies_are_no_part_of_its_summary(
     long_talk: str, models: Plugin, log: Log, run: Run
 ) -> None:
-    models.summer.replies = ["===8a87=== [1] user\nThe tides.\n===8a87870a45cf=== end"]
+    told = "The tides.\n== A heading ==\n=== 06:15 ===\nHigh water."
+    models.summer.replies = [f"===8a87=== [1] user\n{told}\n===8a87870a45cf=== end"]
 
-    assert run("compact", "-c", "-m", "summer", "--quiet").exit_code == 0
-    assert log.messages()[2].parts[0].text == "The tides."
+    assert run("compact", "-c", "-m", "summer").stdout.strip() == told
+    assert log.messages()[2].parts[0].text == told
 
 
 def test_a_record_is_a_quarter_of_the_window_at_most(

@@ -9,7 +9,7 @@ from typing import Any
 import llm
 from llm.parts import ReasoningPart, ToolCallPart
 
-from ..check import without_thinking
+from ..check import is_boundary_line, without_thinking
 from ..errors import SummarizerError
 from ..overflow import Overflow, overflow_in
 from ..summary import Answer, Usage
@@ -65,6 +65,7 @@ def _ask(model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown) -
     response = model.prompt(prompt, **arguments)
     for chunk in response:
         shown.add(chunk)
+    shown.finish()
     return _answer(response, response.text(), response.messages(), response.tool_calls())
 
 
@@ -74,6 +75,7 @@ async def _ask_async(
     response = model.prompt(prompt, **arguments)
     async for chunk in response:
         shown.add(chunk)
+    shown.finish()
     return _answer(
         response, await response.text(), await response.messages(), await response.tool_calls()
     )
@@ -113,15 +115,18 @@ def _limit_reached(response: Any, usage: Usage) -> str | None:
 
 
 class _Shown:
-    """Passes an answer on as it comes, without the reasoning that it may begin with."""
+    """Passes on what will be part of the summary: no reasoning, no line of the transcript."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._held: str | None = ""
+        "The beginning, while it may be reasoning."
+        self._line = ""
+        "The line that is being written."
 
     def add(self, chunk: str) -> None:
         if self._held is None:
-            self._show(chunk)
+            self._add_text(chunk)
             return
         self._held += chunk
         begun = self._held.lstrip()
@@ -131,4 +136,23 @@ class _Shown:
             text = begun
         if text:
             self._held = None
-            self._show(text)
+            self._add_text(text)
+
+    def finish(self) -> None:
+        if self._is_held_back() and not is_boundary_line(self._line):
+            self._show(self._line)
+
+    def _add_text(self, text: str) -> None:
+        for piece in text.splitlines(keepends=True):
+            self._line += piece
+            is_complete = piece.endswith("\n")
+            if not self._is_held_back():
+                self._show(piece)
+            elif is_complete and not is_boundary_line(self._line):
+                self._show(self._line)
+            if is_complete:
+                self._line = ""
+
+    def _is_held_back(self) -> bool:
+        # It may become a line that only copies the transcript.
+        return self._line.startswith("=")
