@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +15,7 @@ from llm.parts import Message
 
 from .check import check_length, summary_text
 from .conversation import history_of, requests, without_reasoning
-from .cut import choose_cut
+from .cut import Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .store import Record, Source, already_compacted, open_log, read_source, store_compaction
@@ -73,29 +73,23 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Compaction:
-    """A compaction that was stored."""
+class Compaction(Record):
+    """A compaction that was stored: its record, and where it went."""
 
     id: str
     "The new conversation."
     turn_id: str
     source_id: str
-    generation: int
     model: str
     "The conversation's model, which goes on in the new conversation."
-    summarizer: str
-    messages_summarized: int
-    messages_kept: int
-    exchanges_summarized: int
-    exchanges_kept: int
-    tokens_before: int
-    tokens_after: int
-    summary_tokens: int
     summary: str
-    usage: Usage
-    duration_ms: int
     is_newest: bool
     "Whether `llm -c` goes on with the new conversation."
+
+    @property
+    def usage(self) -> Usage:
+        """What the summarizer used."""
+        return Usage(self.input_tokens, self.output_tokens, self.calls)
 
 
 def compact(
@@ -175,34 +169,27 @@ def plan_compaction(
     replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]
     body_sizes = sizes[len(sizes) - len(body) :]
     cut = choose_cut(body, [calibration.tokens(size) for size in body_sizes], keep, window)
-    summarized = cut.head(body)
-    kept = cut.tail(body)
-    kept_sizes = cut.tail(body_sizes)
+    summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
-    # The originals end with the same messages as the body, whatever came before.
-    originals = list(source.originals[: len(source.originals) - (len(body) - cut.position)])
-    if cut.request is not None:
-        del originals[cut.request - cut.position]
-    language = language_of(source.originals)
     generation = previous.marker.generation + 1 if previous else 1
-    request = words(language)["request"].replace("{n}", str(generation))
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
     head = Head(
         messages=tuple(body[: cut.position]),
         previous=previous.text if previous else None,
-        originals=tuple(originals),
+        originals=_originals(source, body, cut),
         tokens=head_tokens,
-        language=language,
+        language=language_of(source.originals),
         room=_room(head_tokens, max_summary),
         is_contract=max_summary is not None,
         focus=focus,
     )
+    request = words(head.language)["request"].replace("{n}", str(generation))
     request_tokens = MESSAGE_TOKENS + count_text(request)
     if head.tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
         tokens = calibration.tokens(head.tokens)
         raise NothingToCompact(f"Nothing to gain: only {tokens:,} tokens could be summarized")
     kept_tokens = request_tokens + sum(system_sizes)
-    for message, sent, size in zip(kept, tail, kept_sizes, strict=True):
+    for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
         kept_tokens += size if sent is message else message_tokens(sent)
     return Plan(
         source=source,
@@ -210,7 +197,7 @@ def plan_compaction(
         tail=tail,
         request=request,
         generation=generation,
-        stands_for=len(originals),
+        stands_for=len(head.originals),
         messages_summarized=len(replaced_sizes) + len(summarized),
         messages_kept=len(kept),
         exchanges_summarized=len(requests(summarized)),
@@ -221,6 +208,14 @@ def plan_compaction(
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
     )
+
+
+def _originals(source: Source, body: Sequence[Message], cut: Cut) -> tuple[Message, ...]:
+    """What the summary stands for, as it was before any compaction."""
+    # The originals end with the same messages as the body, whatever came before.
+    shift = len(source.originals) - len(body)
+    request = None if cut.request is None else cut.request + shift
+    return tuple(Cut(cut.position + shift, request).head(source.originals))
 
 
 def _room(head_tokens: int, max_summary: Size | None) -> int:
@@ -300,22 +295,12 @@ def carry_out(
         again=again,
     )
     return Compaction(
+        **vars(record),
         id=stored.conversation_id,
         turn_id=stored.turn_id,
         source_id=plan.source.id,
-        generation=plan.generation,
         model=plan.source.model_id,
-        summarizer=summarizer.name,
-        messages_summarized=plan.messages_summarized,
-        messages_kept=plan.messages_kept,
-        exchanges_summarized=plan.exchanges_summarized,
-        exchanges_kept=plan.exchanges_kept,
-        tokens_before=plan.tokens_before,
-        tokens_after=tokens_after,
-        summary_tokens=summary_tokens,
         summary=summary,
-        usage=answer.usage,
-        duration_ms=duration_ms,
         is_newest=stored.is_newest,
     )
 

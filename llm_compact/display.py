@@ -71,9 +71,25 @@ def show_json(data: dict[str, Any]) -> None:
 
 def compaction_json(compaction: Compaction) -> dict[str, Any]:
     """The compaction as `--json` prints it."""
-    data = dataclasses.asdict(compaction)
-    del data["is_newest"]
-    return data
+    c = compaction
+    return {
+        "id": c.id,
+        "turn_id": c.turn_id,
+        "source_id": c.source_id,
+        "generation": c.generation,
+        "model": c.model,
+        "summarizer": c.summarizer,
+        "messages_summarized": c.messages_summarized,
+        "messages_kept": c.messages_kept,
+        "exchanges_summarized": c.exchanges_summarized,
+        "exchanges_kept": c.exchanges_kept,
+        "tokens_before": c.tokens_before,
+        "tokens_after": c.tokens_after,
+        "summary_tokens": c.summary_tokens,
+        "summary": c.summary,
+        "usage": dataclasses.asdict(c.usage),
+        "duration_ms": c.duration_ms,
+    }
 
 
 def plan_json(plan: Plan, summarizer: str, calls: int) -> dict[str, Any]:
