@@ -19,6 +19,7 @@ from __future__ import annotations
 _LOWER = b"abcdefghijklmnopqrstuvwxyz"
 _UPPER = _LOWER.upper()
 _CONTINUATION = bytes(range(0x80, 0xC0))  # every UTF-8 byte of a character but its first
+_END = b"\xff"  # no byte of UTF-8
 
 
 def _table(default: str, classes: dict[str, bytes]) -> bytes:
@@ -51,12 +52,15 @@ _CLASS = _table(
         "y": b"\xc2\xe2\xef",  # typographic and full-width punctuation, symbols
         # Emoji and control characters: tokens of their own, often more than one.
         "e": bytes((*range(0xF0, 0xF5), *range(9), *range(14, 32), 127)),
+        "#": _END,
     },
 )
-# Coarser views of the class string; the default stands for every other class.
-_WORDS = _table(".", {"a": b"alv", "A": b"A", "'": b"'"})
-_PIECES = _table("o", {"a": b"aAlv", "0": b"0", " ": b" ", "n": b"n", ".": b".'ye"})
-_DIGITS = _table(".", {"0": b"0"})
+# Coarser views, straight from the bytes; the default stands for every other class. Only what is to
+# be a run is a letter there, because a run is found by the upper-case letter that title() gives it.
+_WORDS = _CLASS.translate(_table(".", {"a": b"alv", "^": b"A", "'": b"'"}))
+_PIECES = _CLASS.translate(
+    _table("#", {"a": b"aAlv", "0": b"0", " ": b" ", "\n": b"n", ".": b".'ye"})
+)
 _SCRIPTS = _table(".", {"c": b"c", "h": b"h"})
 _VOWELS = b"aeiouyAEIOUY"
 _SYLLABLES = _table(".", {"c": bytes(b for b in _LOWER + _UPPER if b not in _VOWELS), "v": _VOWELS})
@@ -66,35 +70,42 @@ def estimate(text: str) -> int:
     """Return the estimated number of tokens: 0 for an empty text, else at least 1."""
     if not text:
         return 0
-    data = text.encode("utf-8", "replace")
     ascii_only = text.isascii()
+    # The ends close the runs there.
+    data = b"%b%b%b" % (_END, text.encode("utf-8", "replace"), _END)
     if not ascii_only:
         # CJK punctuation shares its first byte with kana: count it as full-width punctuation.
         data = data.replace(b"\xe3\x80", b"\xef\xbc")
-    # "#" closes the runs at both ends.
-    classes = b"#%b#" % data.translate(_CLASS, b"" if ascii_only else _CONTINUATION)
+    continuation = b"" if ascii_only else _CONTINUATION
 
-    words = classes.translate(_WORDS).count
-    pieces = classes.translate(_PIECES).count
-    digits = classes.translate(_DIGITS).replace(b"000", b"3").count
+    letters = data.translate(_WORDS, continuation)
+    words = _runs(letters).count
     # camelCase humps: lower-case runs, and upper-case runs that no lower-case run follows ...
-    humps = words(b".a") + words(b"Aa") + words(b"'a") + words(b"A.") + words(b"A'")
-    # ... but 's, 't, 're and the like belong to the word before.
-    humps -= words(b"a'a.") + words(b"a'aa.")
+    humps = words(b"A") + words(b"^.") + words(b"^'")
+    if b"'" in data:
+        # ... but 's, 't, 're and the like belong to the word before.
+        humps -= letters.count(b"a'a.") + letters.count(b"a'aa.")
+
+    whole = data.translate(_PIECES, continuation)
+    short = _runs(whole)
+    pieces = short.count
     # A punctuation run is a piece, unless it is a single character that begins a word.
-    punctuation = pieces(b"a.") + pieces(b"o.") + pieces(b"0.") + pieces(b"n.") + pieces(b" .")
-    punctuation -= pieces(b"a.a") + pieces(b"o.a") + pieces(b"0.a") + pieces(b"n.a")
+    punctuation = pieces(b"A.") + pieces(b"#.") + pieces(b"0.") + pieces(b"\n.") + pieces(b" .")
+    punctuation -= whole.count(b"a.a") + pieces(b"#.A") + pieces(b"0.A") + pieces(b"\n.A")
     # Digits go in groups of up to three, and take no space before them.
+    digits = short.replace(b"000", b"3").count
     numbers = digits(b"3") + digits(b"0") - digits(b"00") + pieces(b" 0")
     # Line breaks after punctuation are part of that piece.
-    lines = pieces(b"an") + pieces(b"on") + pieces(b"0n") + pieces(b" n")
-    indents = pieces(b"n  ") + pieces(b"a  ") + pieces(b"o  ") + pieces(b"0  ") + pieces(b".  ")
+    lines = pieces(b"A\n") + pieces(b"#\n") + pieces(b"0\n") + pieces(b" \n")
+    indents = (
+        pieces(b"\n  ") + pieces(b"A  ") + pieces(b"#  ") + pieces(b"0  ") + pieces(b".  ")
+    )
     tokens = (
         0.92 * humps
         + 0.08 * data.translate(_SYLLABLES).count(b"cv")  # rare and long words are split
-        + 0.70 * words(b"AAA")
-        + 2.67 * words(b"AAa")  # mostly base64
-        + 5.27 * (words(b"a" * 24) + words(b"A" * 24))  # no words
+        + 0.70 * words(b"^^^")
+        + 2.67 * words(b"^^A")  # mostly base64
+        + 5.27 * (letters.count(b"a" * 24) + words(b"^" * 24))  # no words
         + 1.06 * (punctuation + numbers + lines)
         + 0.89 * indents
         + 0.79 * data.count(b"/")
@@ -102,6 +113,7 @@ def estimate(text: str) -> int:
         + 0.25 * data.count(b"\t")
     )
     if not ascii_only:
+        classes = data.translate(_CLASS, continuation)
         count = classes.count
         scripts = classes.translate(_SCRIPTS).count
         tokens += (
@@ -115,3 +127,8 @@ def estimate(text: str) -> int:
             + 0.22 * count(b"y")
         )
     return max(1, round(tokens))
+
+
+def _runs(view: bytes) -> bytes:
+    """A view with "A" for each run of "a": most of a text is the inside of words."""
+    return view.title().translate(None, b"a")
