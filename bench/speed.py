@@ -34,7 +34,7 @@ from llm_compact.compaction import carry_out, plan_compaction
 from llm_compact.store import open_log, read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer
-from llm_compact.summary import Answer, Head, Summarizer
+from llm_compact.summary import Answer, Head, Summarizer, Watch
 
 SIZES = {100: 15, 1_000: 7, 10_000: 5}
 "Rounds for each number of messages."
@@ -79,9 +79,9 @@ class Timed:
         self.name, self.prompt_version = summarizer.name, summarizer.prompt_version
         self.seconds = 0.0
 
-    def summarize(self, head: Head, show: Callable[[str], None]) -> Answer:
+    def summarize(self, head: Head, watch: Watch) -> Answer:
         started = time.perf_counter()
-        answer = self._summarizer.summarize(head, show)
+        answer = self._summarizer.summarize(head, watch)
         self.seconds = time.perf_counter() - started
         return answer
 
@@ -112,7 +112,7 @@ def measured(count: int, rounds: int, database: Path) -> list[Times]:
     encoding = bpe_openai.get_encoding("o200k_base")
     contenders: dict[str, Callable[[], object]] = {
         TOKENIZER: lambda: tokenize(encoding, texts),
-        OURS: lambda: compact_log(database, ModelSummarizer(ScriptedModel(), {})),
+        OURS: lambda: compact_log(database, ModelSummarizer(ScriptedModel())),
         OURS_EXTRACTIVE: lambda: compact_log(database, Extractive()),
         LANGCHAIN: lambda: langchain_compact(langchain_messages),
         LANGCHAIN_ALL: lambda: langchain_compact(langchain_messages, trim_tokens_to_summarize=None),
@@ -263,7 +263,7 @@ def peak_memory(name: str, database: Path) -> tuple[float, float]:
     def work(log: Path, messages: int) -> None:
         lines = conversation(messages)
         if name == OURS:
-            compact_log(log, ModelSummarizer(ScriptedModel(), {}))
+            compact_log(log, ModelSummarizer(ScriptedModel()))
         elif name == OURS_EXTRACTIVE:
             compact_log(log, Extractive())
         elif name == LAST_SIX:
