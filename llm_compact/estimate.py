@@ -97,9 +97,7 @@ def estimate(text: str) -> int:
     numbers = digits(b"3") + digits(b"0") - digits(b"00") + pieces(b" 0")
     # Line breaks after punctuation are part of that piece.
     lines = pieces(b"A\n") + pieces(b"#\n") + pieces(b"0\n") + pieces(b" \n")
-    indents = (
-        pieces(b"\n  ") + pieces(b"A  ") + pieces(b"#  ") + pieces(b"0  ") + pieces(b".  ")
-    )
+    indents = pieces(b"\n  ") + pieces(b"A  ") + pieces(b"#  ") + pieces(b"0  ") + pieces(b".  ")
     tokens = (
         0.92 * humps
         + 0.08 * data.translate(_SYLLABLES).count(b"cv")  # rare and long words are split

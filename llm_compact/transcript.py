@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from llm import Attachment
 from llm.parts import (
@@ -35,7 +36,7 @@ class Piece:
     rank: int = 1
     "What begins here: 3 an exchange, 2 a round, 1 a message, 0 the rest of a message."
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """With the line that the label takes."""
         return count_text(self.text) + count_text(self.label) + 10

@@ -65,10 +65,10 @@ def planned_calls(head: Head, window: int | None) -> int:
     """About how many calls a summary takes; 1 where the window (tokens) is not known."""
     form = _Form(head, window)
     capacity = form.capacity()
-    total = sum(piece.tokens for piece in pieces_of(head.messages)) + count_text(
-        head.previous or ""
-    )
-    if capacity is None or total <= capacity:
+    if capacity is None:
+        return 1
+    total = _size(pieces_of(head.messages), head.previous)
+    if total <= capacity:
         return 1
     calls = 0
     while total > capacity:
@@ -194,12 +194,13 @@ class _Run:
     def summary(self) -> Answer:
         pieces, kind, previous = pieces_of(self.head.messages), "whole", self.head.previous
         while True:
-            size = _size(pieces) + count_text(previous or "")
-            if self.capacity is None or size <= self.capacity:
+            # Sizes are counted only where they are needed: a head can be millions of characters.
+            if self.capacity is None or _size(pieces, previous) <= self.capacity:
                 try:
                     return self._final(kind, pieces, previous)
                 except ContextOverflow as ex:
-                    self._learn(ex.overflow, size)
+                    self._learn(ex.overflow, _size(pieces, previous))
+            size = _size(pieces, previous)
             records = self._records(pieces, kind)
             if previous:
                 records.insert(0, previous)
@@ -304,8 +305,8 @@ class _Run:
         self.most_calls = max(self.most_calls, 3 * self.planned + 20)
 
 
-def _size(pieces: Sequence[Piece]) -> int:
-    return sum(piece.tokens for piece in pieces)
+def _size(pieces: Sequence[Piece], previous: str | None = None) -> int:
+    return sum(piece.tokens for piece in pieces) + count_text(previous or "")
 
 
 def _total(usages: Sequence[Usage]) -> Usage:
