@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from llm.parts import Message, ToolCallPart, ToolResultPart
 
@@ -63,6 +64,14 @@ class Line:
     "How much it matters among the lines of its section."
     place: float
     "Where it stands in the conversation."
+
+    @cached_property
+    def tokens(self) -> int:
+        return count_text(self.text)
+
+
+Errors = Mapping[int, Sequence[str]]
+"The error lines of each tool output, by the identity of its part: to find them takes a while."
 
 
 class Extractive:
@@ -127,10 +136,11 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
 
     def fill(section: str, allowance: float) -> None:
         nonlocal text, left
+        too_long = []
         for line in by_section[section]:
-            if line in chosen[section] or _is_told(line, text):
+            if _is_told(line, text):
                 continue
-            cost = count_text(line.text) + 2
+            cost = line.tokens + 2
             if not chosen[section]:
                 cost += count_text(said[section]) + 3
             if cost <= min(allowance, left):
@@ -138,6 +148,10 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
                 text += line.text + "\n"
                 allowance -= cost
                 left -= cost
+            else:
+                too_long.append(line)
+        # There are tens of thousands: the leftovers go through only what has a chance.
+        by_section[section] = too_long
 
     for section, found in by_section.items():
         if found:
@@ -160,11 +174,17 @@ def _is_told(line: Line, text: str) -> bool:
 def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
     messages = head.originals
     topics = _topics(messages)
+    errors = {
+        id(part): error_lines(part.output)
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and not part.exception
+    }
     return [
         *_request_lines(messages, topics, open_mark, room),
         *_statement_lines(messages, topics),
-        *_call_lines(messages),
-        *_error_lines(messages),
+        *_call_lines(messages, errors),
+        *_error_lines(messages, errors),
         *_fact_lines(rank_facts(messages)),
         *_earlier_lines(head),
     ]
@@ -243,7 +263,7 @@ def _salience(sentence: str, role: str, topics: frozenset[str]) -> float:
     return score
 
 
-def _call_lines(messages: Sequence[Message]) -> Iterator[Line]:
+def _call_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
     """Tool calls as "name(arguments) -> outcome"; the same call again counts, and is told once."""
     outcomes = {
         part.tool_call_id: part
@@ -260,7 +280,7 @@ def _call_lines(messages: Sequence[Message]) -> Iterator[Line]:
             times[shown] += 1
     for shown, (index, call) in last.items():
         result = outcomes.get(call.tool_call_id)
-        outcome, failed = _outcome(result)
+        outcome, failed = _outcome(result, errors)
         often = f" ({times[shown]}x)" if times[shown] > 1 else ""
         score = _recency(index, messages) + 0.6 * failed + 0.4 * bool(_CHANGES.search(shown))
         yield Line("calls", f"{shown}{often} -> {outcome}", score + 0.1 * times[shown], index)
@@ -280,14 +300,14 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _outcome(result: ToolResultPart | None) -> tuple[str, bool]:
+def _outcome(result: ToolResultPart | None, errors: Errors) -> tuple[str, bool]:
     if result is None:
         return "no result", False
     if result.exception:
         return shorten(result.exception, 30), True
-    errors = error_lines(result.output)
-    if errors:
-        return shorten(errors[-1], 30), True
+    found = errors[id(result)]
+    if found:
+        return shorten(found[-1], 30), True
     lines = [line for line in result.output.splitlines() if line.strip()]
     if not lines:
         return "no output", False
@@ -295,13 +315,13 @@ def _outcome(result: ToolResultPart | None) -> tuple[str, bool]:
     return shorten(lines[0], 20) + more, False
 
 
-def _error_lines(messages: Sequence[Message]) -> Iterator[Line]:
+def _error_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
     last: dict[str, tuple[int, str]] = {}
     times: Counter[str] = Counter()
     for index, message in enumerate(messages):
         for part in message.parts:
             if isinstance(part, ToolResultPart):
-                for line in [part.exception] if part.exception else error_lines(part.output):
+                for line in [part.exception] if part.exception else errors[id(part)]:
                     # The same error with another address or line number is the same error.
                     kind = re.sub(r"\d+", "0", line)
                     last[kind] = (index, line)
