@@ -57,13 +57,13 @@ def summary_text(answer: Answer) -> str:
     return text
 
 
-def check_end(answer: Answer, tokens: int, window: int | None) -> None:
+def check_end(answer: Answer, tokens: int, window: int) -> None:
     """Raises `SummarizerError` for an answer that went round in circles until the window was full.
 
     `tokens` is the size of prompt and answer. Small local models do that, and their adapters do
     not report why they stopped.
     """
-    if window and tokens > _NEARLY_FULL * window and _is_rambling(answer.text):
+    if tokens > _NEARLY_FULL * window and _is_rambling(answer.text):
         raise SummarizerError("repeated itself until its context window was full")
 
 

@@ -279,8 +279,9 @@ class _Run:
             self.usages.append(Usage())
             raise
         self.usages.append(answer.usage)
-        size = count_text(system) + count_text(prompt) + count_text(answer.text)
-        check_end(answer, size, self.form.window)
+        if self.form.window:
+            size = count_text(system) + count_text(prompt) + count_text(answer.text)
+            check_end(answer, size, self.form.window)
         self.planned = max(self.planned, len(self.usages))
         self.watch.progress(len(self.usages), self.planned)
         return answer
