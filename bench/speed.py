@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import bpe_openai
 import llm
@@ -31,10 +32,12 @@ from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 from synthetic import SYSTEM, Line, conversation
 
 from llm_compact.compaction import carry_out, plan_compaction
+from llm_compact.estimate import estimate
 from llm_compact.store import open_log, read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer
 from llm_compact.summary import Answer, Head, Summarizer, Watch
+from llm_compact.vocabulary import Counter, find_counter
 
 SIZES = {100: 15, 1_000: 7, 10_000: 5}
 "Rounds for each number of messages."
@@ -45,11 +48,15 @@ STARTS = 25
 
 ANSWER = "## Done so far\n\n" + "The parser was fixed and the tests pass. " * 20
 OURS = "llm-compact, scripted model"
+OURS_EXACT = "the same, counting with bpe-openai"
 OURS_EXTRACTIVE = "llm-compact, extractive"
 TOKENIZER = "bpe-openai, o200k_base: tokenize the text once"
 LANGCHAIN = "LangChain SummarizationMiddleware, its defaults"
 LANGCHAIN_ALL = "the same with trim_tokens_to_summarize=None"
 LAST_SIX = 'a plain "keep the last 6 messages"'
+
+ESTIMATE = Counter("estimate", estimate)
+"How most people count: bpe-openai is here to measure against."
 
 Times = dict[str, float]
 "Seconds by what was done."
@@ -109,15 +116,19 @@ def measured(count: int, rounds: int, database: Path) -> list[Times]:
     texts = [text for line in lines for text in line.texts()]
     langchain_messages = [langchain_message(line) for line in lines]
     dicts = [line_dict(line) for line in lines]
-    encoding = bpe_openai.get_encoding("o200k_base")
+    encoding, exact = bpe_openai.get_encoding("o200k_base"), find_counter()
     contenders: dict[str, Callable[[], object]] = {
         TOKENIZER: lambda: tokenize(encoding, texts),
         OURS: lambda: compact_log(database, ModelSummarizer(ScriptedModel())),
+        OURS_EXACT: lambda: compact_log(database, ModelSummarizer(ScriptedModel()), exact),
         OURS_EXTRACTIVE: lambda: compact_log(database, Extractive()),
         LANGCHAIN: lambda: langchain_compact(langchain_messages),
         LANGCHAIN_ALL: lambda: langchain_compact(langchain_messages, trim_tokens_to_summarize=None),
         LAST_SIX: lambda: keep_last_six(dicts),
     }
+    # Nobody's garbage collections shall go through the conversations of all the others.
+    gc.collect()
+    gc.freeze()
     # The first round, which fills caches and loads modules, does not count.
     return [one_round(contenders) for _ in range(rounds + 1)][1:]
 
@@ -134,8 +145,13 @@ def one_round(contenders: Mapping[str, Callable[[], object]]) -> Times:
     return times
 
 
-def compact_log(database: Path, summarizer: Summarizer) -> Times:
+def compact_log(database: Path, summarizer: Summarizer, counter: Counter = ESTIMATE) -> Times:
     """The whole way from the log to the log."""
+    with patch("llm_compact.tokens.counter", lambda: counter):
+        return _compact_log(database, summarizer)
+
+
+def _compact_log(database: Path, summarizer: Summarizer) -> Times:
     timed = Timed(summarizer)
     clock = [time.perf_counter()]
     with open_log(database) as db:
@@ -179,7 +195,10 @@ def show_times(count: int, rounds: Sequence[Times]) -> None:
     for name in (TOKENIZER, *(n for n in rounds[0] if n != TOKENIZER)):
         ratio = statistics.median(times[name] / times[TOKENIZER] for times in rounds)
         milliseconds = 1_000 * statistics.median(times[name] for times in rounds)
-        shown = f"… {name.partition(': ')[2]}" if name.startswith("llm-") and ": " in name else name
+        ours, _, stage = name.partition(": ")
+        if stage and ours == OURS_EXACT:
+            continue
+        shown = f"… {stage}" if stage and ours in (OURS, OURS_EXTRACTIVE) else name
         print(f"| {shown} | {milliseconds:,.1f} | {ratio:.2f} |")
 
 
