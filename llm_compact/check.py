@@ -27,7 +27,7 @@ _NEARLY_FULL = 0.8
 # Ordinary text is packed to a half or a third. What says the same thing again and again goes lower.
 _RAMBLING = 0.12
 _RAMBLING_LENGTH = 400
-_THINKING = re.compile(r"\s*<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL)
+_THINKING = re.compile(r"\A\s*<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL)
 
 
 def summary_text(answer: Answer) -> str:
@@ -36,7 +36,7 @@ def summary_text(answer: Answer) -> str:
     Raises `SummarizerError` for everything that must not become the memory of a conversation: an
     answer that is empty, only reasoning, a tool call, cut off by its length limit, or a refusal.
     """
-    text = _BOUNDARY_LINE.sub("", without_thinking(answer.text)).strip()
+    text = _BOUNDARY_LINE.sub("", without_thinking(answer.text).strip()).strip()
     stop = (answer.stop_reason or "").lower()
     if answer.tool_calls or _TOOL_SYNTAX.match(text):
         raise SummarizerError("answered with a tool call instead of a summary")
@@ -80,7 +80,7 @@ def is_boundary_line(line: str) -> bool:
 
 def without_thinking(text: str) -> str:
     """The text without the reasoning that local models write in front of it."""
-    return _THINKING.sub("", text, count=1).strip()
+    return _THINKING.sub("", text, count=1)
 
 
 def check_length(tokens: int, most: int) -> None:

@@ -11,6 +11,7 @@ import click
 from click_default_group import DefaultGroup
 
 if TYPE_CHECKING:
+    from .display import Shown
     from .tokens import Size
 
 # Each `llm` command imports this module, so what a command needs is imported when it runs.
@@ -156,7 +157,10 @@ def run(
 
     if focus and focus_words:
         raise click.UsageError("Use either FOCUS or --focus")
-    with _refusals(), open_log(Path(database) if database else default_database()) as db:
+    if conversation_id == "":
+        raise click.UsageError("--cid is empty")
+    shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
+    with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
         plan = plan_compaction(
             source,
@@ -179,29 +183,31 @@ def run(
         )
         if not quiet:
             display.show_start(plan, summarizer.name)
-        shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
         compaction = carry_out(db, plan, summarizer, watch=shown, again=again)
-        shown.finish(compaction.summary)
+    shown.finish(compaction.summary)
     if json_output:
         display.show_json(display.compaction_json(compaction))
     if not quiet:
-        display.show_done(compaction)
+        display.show_done(compaction, database)
     if usage:
         display.show_usage(compaction.usage)
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """What was refused or failed, in one line and with its exit code."""
+def _refusals(shown: Shown) -> Iterator[None]:
+    """What was refused or failed, on a line of its own and with its exit code."""
     from .errors import CompactionError, NothingToCompact
 
     try:
         yield
     except NothingToCompact as ex:
+        shown.break_off()
         raise NothingToDo(str(ex)) from ex
     except CompactionError as ex:
+        shown.break_off()
         raise click.ClickException(str(ex)) from ex
     except KeyboardInterrupt as ex:
+        shown.break_off()
         raise click.ClickException("Interrupted. Nothing was written") from ex
 
 

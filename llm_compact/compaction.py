@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +21,15 @@ from .conversation import history_of, requests, without_reasoning
 from .cut import Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
-from .store import Record, Source, already_compacted, open_log, read_source, store_compaction
+from .store import (
+    Record,
+    Source,
+    already_compacted,
+    check_writable,
+    open_log,
+    read_source,
+    store_compaction,
+)
 from .summarizers import get_summarizer
 from .summarizers.template import load_template
 from .summary import Head, Summarizer, Usage, Watch
@@ -33,6 +44,7 @@ from .tokens import (
     parse_length,
     parse_tokens,
 )
+from .transcript import by_reference
 from .windows import context_window
 
 # Fewer tokens tell nothing: where a summary would have to be shorter, there is nothing to gain.
@@ -162,6 +174,7 @@ def plan_compaction(
     window = _window(source.model_id, keep) if keep and keep.unit == "%" else 0
     history = history_of(source.messages)
     body, previous = history.body, history.summary
+    fragments = source.fragments
     # Each message is counted once: with a real vocabulary that is most of the work.
     sizes = [message_tokens(message) for message in source.messages]
     calibration = calibrate(sizes, source.reported)
@@ -174,11 +187,11 @@ def plan_compaction(
     generation = previous.marker.generation + 1 if previous else 1
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
     head = Head(
-        messages=tuple(body[: cut.position]),
+        messages=by_reference(body[: cut.position], fragments),
         previous=previous.text if previous else None,
-        originals=_originals(source, body, cut),
+        originals=by_reference(_originals(source, body, cut), fragments),
         tokens=head_tokens,
-        language=language_of(source.originals),
+        language=language_of(by_reference(source.originals, fragments)),
         room=_room(head_tokens, max_summary),
         is_contract=max_summary is not None,
         focus=focus,
@@ -212,10 +225,11 @@ def plan_compaction(
 
 def _originals(source: Source, body: Sequence[Message], cut: Cut) -> tuple[Message, ...]:
     """What the summary stands for, as it was before any compaction."""
-    # The originals end with the same messages as the body, whatever came before.
-    shift = len(source.originals) - len(body)
-    request = None if cut.request is None else cut.request + shift
-    return tuple(Cut(cut.position + shift, request).head(source.originals))
+    # The originals end with the same messages as the body, whatever came before: the request that
+    # stands in front of a tail since the compaction before may be far from its rounds there.
+    position = len(source.originals) - (len(body) - cut.position)
+    request = None if cut.request is None else requests(source.originals[:position])[-1]
+    return tuple(Cut(position, request).head(source.originals))
 
 
 def _room(head_tokens: int, max_summary: Size | None) -> int:
@@ -250,6 +264,7 @@ def carry_out(
 
     Raises `SummarizerError`, `NothingToCompact` or `StoreError`; then nothing was written.
     """
+    check_writable(db)
     started, date = time.monotonic(), datetime.now(timezone.utc)
     try:
         answer = summarizer.summarize(plan.head, watch or Watch())
@@ -257,7 +272,10 @@ def carry_out(
         if plan.head.is_contract:
             check_length(count_text(summary), plan.head.room)
     except SummarizerError as ex:
-        raise SummarizerError(f"The summarizer {summarizer.name} {ex}. Nothing was written") from ex
+        told = str(ex).rstrip(". ")
+        raise SummarizerError(
+            f"The summarizer {summarizer.name} {told}. Nothing was written"
+        ) from ex
     duration_ms = int((time.monotonic() - started) * 1_000)
     size = count_text(summary)
     summary_tokens = plan.calibration.tokens(size)
@@ -284,16 +302,17 @@ def carry_out(
         duration_ms=duration_ms,
         datetime_utc=date.isoformat(),
     )
-    stored = store_compaction(
-        db,
-        plan.source,
-        request=plan.request,
-        summary=summary,
-        tail=plan.tail,
-        stands_for=plan.stands_for,
-        record=record,
-        again=again,
-    )
+    with _uninterrupted():
+        stored = store_compaction(
+            db,
+            plan.source,
+            request=plan.request,
+            summary=summary,
+            tail=plan.tail,
+            stands_for=plan.stands_for,
+            record=record,
+            again=again,
+        )
     return Compaction(
         **vars(record),
         id=stored.conversation_id,
@@ -303,6 +322,19 @@ def carry_out(
         summary=summary,
         is_newest=stored.is_newest,
     )
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C does nothing in the milliseconds of the write: nobody could tell what it came to."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _no_gain(

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llm.parts import AttachmentPart, Message, Part, ReasoningPart, TextPart, ToolCallPart
+from llm.parts import (
+    AttachmentPart,
+    Message,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 
 MARKER = "llm_compact"
 "Key in a part's `provider_metadata` by which a compacted chain is recognized, never by its words."
@@ -137,6 +145,39 @@ def local_calls(message: Message) -> list[ToolCallPart]:
         for part in message.parts
         if isinstance(part, ToolCallPart) and not part.server_executed
     ]
+
+
+@dataclass(frozen=True)
+class AnsweredCall:
+    """A tool call and its result, with the indexes of the messages that they are in."""
+
+    call_index: int
+    call: ToolCallPart
+    result_index: int
+    result: ToolResultPart
+
+
+def answered_calls(messages: Sequence[Message]) -> list[AnsweredCall]:
+    """Each local call that was answered, in the order of the results.
+
+    Ids may be used again in later rounds: a result belongs to the oldest call of its id that
+    waits. Calls from before ids were guaranteed are matched by name, as llm does.
+    """
+    waiting: dict[tuple[str | None, str], list[tuple[int, ToolCallPart]]] = {}
+    answered = []
+    for index, message in enumerate(messages):
+        for part in message.parts:
+            if isinstance(part, ToolResultPart) and not part.server_executed:
+                calls = waiting.get(_key(part.tool_call_id, part.name))
+                if calls:
+                    answered.append(AnsweredCall(*calls.pop(0), index, part))
+        for call in local_calls(message):
+            waiting.setdefault(_key(call.tool_call_id, call.name), []).append((index, call))
+    return answered
+
+
+def _key(tool_call_id: str | None, name: str) -> tuple[str | None, str]:
+    return (tool_call_id, "") if tool_call_id else (None, name)
 
 
 def without_reasoning(messages: Sequence[Message]) -> list[Message]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from llm.parts import Message, ToolResultPart
+from llm.parts import Message
 
-from .conversation import local_calls, requests
+from .conversation import answered_calls, local_calls, requests
 from .errors import CompactionError, ConversationError, NothingToCompact
 from .tokens import Size
 
@@ -142,33 +142,11 @@ def _is_round_start(body: Sequence[Message], index: int, request: int) -> bool:
 def _between_calls_and_results(body: Sequence[Message]) -> list[bool]:
     """For each index, whether a cut in front of it would part a call from its result."""
     opened, closed = [0] * (len(body) + 1), [0] * (len(body) + 1)
-    for call, result in _answered_calls(body):
-        opened[call + 1] += 1
-        closed[result + 1] += 1
+    for answered in answered_calls(body):
+        opened[answered.call_index + 1] += 1
+        closed[answered.result_index + 1] += 1
     parted, depth = [], 0
     for index in range(len(body)):
         depth += opened[index] - closed[index]
         parted.append(depth > 0)
     return parted
-
-
-def _answered_calls(body: Sequence[Message]) -> list[tuple[int, int]]:
-    """(index of the call, index of its result) for each local call that was answered.
-
-    Calls from before ids were guaranteed are matched by name, first come first served, as llm does.
-    """
-    waiting: dict[tuple[str | None, str], list[int]] = {}
-    answered = []
-    for index, message in enumerate(body):
-        for part in message.parts:
-            if isinstance(part, ToolResultPart) and not part.server_executed:
-                calls = waiting.get(_key(part.tool_call_id, part.name))
-                if calls:
-                    answered.append((calls.pop(0), index))
-        for call in local_calls(message):
-            waiting.setdefault(_key(call.tool_call_id, call.name), []).append(index)
-    return answered
-
-
-def _key(tool_call_id: str | None, name: str) -> tuple[str | None, str]:
-    return (tool_call_id, "") if tool_call_id else (None, name)

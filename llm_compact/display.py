@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shlex
 import sys
 from typing import Any
 
@@ -26,7 +28,7 @@ class Shown(Watch):
     def text(self, text: str) -> None:
         if self._summary:
             self._is_begun = True
-            click.echo(text, nl=False)
+            _output(text, nl=False)
 
     def progress(self, done: int, calls: int) -> None:
         if self._progress and calls > 1:
@@ -37,7 +39,23 @@ class Shown(Watch):
     def finish(self, summary: str) -> None:
         """End the line, or show all of it where nothing came on the way."""
         if self._summary:
-            click.echo("" if self._is_begun else summary)
+            _output("" if self._is_begun else summary)
+
+    def break_off(self) -> None:
+        """End the line of a summary that will not be finished, so that the error has its own."""
+        if self._is_begun:
+            _output("")
+
+
+def _output(text: str, *, nl: bool = True) -> None:
+    """Write to stdout. A reader that has left, or a full disk, does not undo a compaction."""
+    try:
+        click.echo(text, nl=nl)
+    except OSError as ex:
+        if not isinstance(ex, BrokenPipeError):
+            click.echo(f"Could not show the summary: {ex.strerror}", err=True)
+        # Nothing more is written there, also not when Python flushes it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show_start(plan: Plan, summarizer: str) -> None:
@@ -47,14 +65,16 @@ def show_start(plan: Plan, summarizer: str) -> None:
         click.secho(f"Summarizing {what} with {summarizer}", dim=True, err=True)
 
 
-def show_done(compaction: Compaction) -> None:
-    """The closing line."""
+def show_done(compaction: Compaction, database: str | None) -> None:
+    """The closing line. `database` is where the log is, unless it is llm's own."""
     c = compaction
-    how_to_go_on = "" if c.is_newest else f"Go on: llm -c --cid {c.id}. "
+    where = f" -d {shlex.quote(database)}" if database else ""
+    is_picked = c.is_newest and not database
+    go_on = "" if is_picked else f"Go on: llm -c{where}{'' if c.is_newest else f' --cid {c.id}'}. "
     click.echo(
         f"Compacted {c.tokens_before:,} -> {c.tokens_after:,} tokens "
-        f"({_parts(c)}) with {c.summarizer}. New conversation: {c.id}. {how_to_go_on}"
-        f"Original: llm -c --cid {c.source_id}",
+        f"({_parts(c)}) with {c.summarizer}. New conversation: {c.id}. {go_on}"
+        f"Original: llm -c{where} --cid {shlex.quote(c.source_id)}",
         err=True,
     )
 
@@ -66,7 +86,7 @@ def show_usage(usage: Usage) -> None:
 
 
 def show_json(data: dict[str, Any]) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    _output(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def compaction_json(compaction: Compaction) -> dict[str, Any]:

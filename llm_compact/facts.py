@@ -23,11 +23,14 @@ _PATTERN = re.compile(
     (?:(?<!\w)|(?=[\d$€£¥h]))
     (?:
     (?P<url>https?://[^\s<>"'`)\]}，。、；]+)
-  | (?P<email>[\w.+-]+@[\w-]+\.[\w.-]+\w)
+  | (?P<email>(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+\w)
   | (?P<uuid>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)
-  | (?P<pair>(?<![\w/.~@-])[A-Za-z]+/[A-Za-z]+(?![\w/.-]))
-  | (?P<path>(?<![\w/.:~-])(?:~/|(?:\.{1,2}/)+|/)?\.?[A-Za-z_@][\w@.+-]*/(?:[\w@.+-]+/)*[\w@.+-]*\w
-      | (?<![\w/.-])/[\w.+-]{2,}
+  | (?P<pair>(?<![^\s"'`(\[])[A-Za-z]{2,40}/[A-Za-z]{2,40}(?![\w/-]|\.\w))
+  | (?P<path>(?<![\w/.:~<-])(?:
+        (?:~/|(?:\.{1,2}/)+|/[\w@.+-]+/)[\w@.+-]+(?:/[\w@.+-]+)*
+      | \.?[A-Za-z_@][\w@.+-]+/(?:[\w@.+-]+/)+[\w@.+-]*\w
+      | \.?[A-Za-z_@][\w@.+-]+/[\w@+-]*\.\w[\w.]*)
+      | (?<![\w/.<-])/(?:etc|tmp|usr|var|opt|home|root|srv|mnt|data|dev|proc|app)\b
       | (?<![\w/.-])[A-Za-z]:\\[\w\\.+-]+
       | (?<![\w/.-])[\w-]+(?:\.[\w-]+)*\.(?:py|js|jsx|ts|tsx|go|rs|java|kt|rb|php|c|h|cc|cpp|hpp
         |cs|swift|sh|md|rst|txt|json|jsonl|yaml|yml|toml|ini|cfg|conf|sql|db|csv|tsv|xml|html|css
@@ -61,9 +64,13 @@ _ERROR = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 # A line of a file that was read or searched, with its number: it may speak of errors, it is none.
+_NO_ERROR = re.compile(
+    r"\b(?:0|no) (?:errors?|failed|failures)\b|\b(?:errors?|failed):? 0\b", re.IGNORECASE
+)
 _LISTED_CODE = re.compile(r"(?:[\w./-]+[:-])?\d+(?:→|[:|-]\s|\t)|\s*(?://|#|\*|/\*)")
 # A number without a unit says little where it stands alone, and "and/or" is no path.
 _DOUBTFUL = {"bare": 0.5, "pair": 0.3}
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u4e00-\u9fff]")
 _TRAILING = ".,:;!?"
 
@@ -101,7 +108,7 @@ def exact_values(text: str) -> Iterator[tuple[str, str]]:
     """(value, kind) for each exact value in a text, in order, repetitions included."""
     for match in _PATTERN.finditer(_ends(text)):
         kind = match.lastgroup or "name"
-        value = match[kind].rstrip(_TRAILING)
+        value = match[kind].rstrip(_TRAILING).strip()
         if len(value) > 1 and len(value) <= 200:
             yield value, kind
 
@@ -112,11 +119,12 @@ def error_lines(text: str) -> list[str]:
     return [
         " ".join(line.split())
         for line in lines
-        if not _LISTED_CODE.match(line) and _WORD.search(line)
+        if _WORD.search(line) and not (_LISTED_CODE.match(line) or _NO_ERROR.search(line))
     ]
 
 
 def _ends(text: str) -> str:
+    text = _COLOUR.sub("", text) if "\x1b" in text else text
     if len(text) <= _READ_CHARACTERS:
         return text
     half = _READ_CHARACTERS // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -14,6 +15,8 @@ from .conversation import text_of
 
 # Some thousand characters tell a language. Reading a novel for it would not tell it better.
 SAMPLE = 20_000
+BEGINNING = 400
+"How much of a message is read: what somebody pastes comes after what they say."
 
 _SCRIPTS = {
     "ja": re.compile("[\u3040-\u30ff]"),
@@ -39,21 +42,23 @@ _COMMON_WORDS = {code: frozenset(words.split()) for code, words in _COMMON.items
 def language_of(messages: Iterable[Message]) -> str:
     """Code of the language that the user writes, `en` where nothing tells.
 
-    The assistant's words count where the user has written none; tool output never does: a
-    Chinese conversation about English logs is Chinese.
+    Each message has one vote: an error message in English that somebody pastes does not outvote
+    what they say. The assistant is asked where the user's words tell nothing; tool output never
+    is: a Chinese conversation about English logs is Chinese.
     """
-    said: dict[str, list[str]] = {"user": [], "assistant": []}
+    votes: dict[str, Counter[str]] = {"user": Counter(), "assistant": Counter()}
     room = SAMPLE
     for message in messages:
-        if message.role in said and room > 0:
-            text = text_of(message)[:2_000]
-            said[message.role].append(text)
+        if message.role in votes and room > 0:
+            text = text_of(message)[:BEGINNING]
             room -= len(text)
-    return (
-        _language_of_text(" ".join(said["user"]))
-        or _language_of_text(" ".join(said["assistant"]))
-        or "en"
-    )
+            language = _language_of_text(text)
+            if language:
+                votes[message.role][language] += 1
+    for said in votes.values():
+        if said:
+            return said.most_common(1)[0][0]
+    return "en"
 
 
 def _language_of_text(text: str) -> str | None:
@@ -63,10 +68,12 @@ def _language_of_text(text: str) -> str | None:
     best = max(weights, key=lambda code: weights[code])
     if weights[best] > 0.3 * (len(_LATIN.findall(text)) + weights[best]):
         return best
-    words = _WORD.findall(text.lower())
-    scores = {code: sum(w in common for w in words) for code, common in _COMMON_WORDS.items()}
+    spoken = _WORD.findall(text.lower())
+    scores = {code: sum(w in common for w in spoken) for code, common in _COMMON_WORDS.items()}
     winner = max(scores, key=lambda code: scores[code])
-    return winner if scores[winner] else None
+    # One word is chance: "de" and "et" stand in many languages that are none of these.
+    is_clear = scores[winner] >= max(2, 0.12 * len(spoken))
+    return winner if is_clear else None
 
 
 @cache

@@ -83,6 +83,8 @@ class Source:
     messages: tuple[Message, ...]
     originals: tuple[Message, ...]
     "The messages without any compaction: those of all generations before, then its own."
+    fragments: tuple[str, ...]
+    "The texts of the fragments in all of these messages."
     compacted_as: str | None
     "Id of the newest conversation that this very state was compacted into, if there is one."
     reported: tuple[Reported, ...] = ()
@@ -135,7 +137,11 @@ class LoggedModel(llm.Model):
 @contextmanager
 def open_log(path: Path) -> Iterator[sqlite_utils.Database]:
     """A connection of our own to an existing log. Raises `StoreError`; creates nothing."""
-    if not path.exists():
+    try:
+        exists = path.exists()
+    except OSError as ex:
+        raise StoreError(f"{path}: {ex.strerror}") from ex
+    if not exists:
         raise StoreError(f"No log database found at {path}")
     try:
         with sqlite_utils.Database(path) as db:
@@ -212,9 +218,16 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         tip=tip,
         messages=tuple(messages),
         originals=tuple(_originals(db, store, messages)),
+        fragments=tuple(_all_fragments(db, conversation_id, tip, messages)),
         compacted_as=done["conversation_id"] if done else None,
         reported=tuple(_reported(db, conversation_id, row["model"], tip, messages)),
     )
+
+
+def check_writable(db: sqlite_utils.Database) -> None:
+    """Raises `sqlite3.Error` where nothing could be written, before a summary is paid for."""
+    db.conn.execute("begin immediate")
+    db.rollback()
 
 
 def store_compaction(
@@ -499,6 +512,25 @@ def _compaction_of(db: sqlite_utils.Database, tip: str) -> dict[str, Any] | None
         "and conversation_id in (select id from threads) order by turn_id desc limit 1",
         tip,
     )
+
+
+def _all_fragments(
+    db: sqlite_utils.Database, conversation_id: str, tip: str, messages: Sequence[Message]
+) -> Iterator[str]:
+    """The fragments in the chain of a conversation and in those that it was compacted from."""
+    yield from _fragments_of(db, tip)
+    yield from legacy.fragments_of(db, conversation_id)
+    summary = history_of(messages).summary
+    if summary is None or not db.table("compactions").exists():
+        return
+    for row in db.query(
+        "with recursive lineage(tip, source) as ("
+        "select source_tip_hash, source_conversation_id from compactions where turn_id = ? union "
+        "select source_tip_hash, source_conversation_id from compactions "
+        "join lineage on compactions.conversation_id = lineage.source) select tip from lineage",
+        [summary.marker.compaction],
+    ):
+        yield from _fragments_of(db, row["tip"])
 
 
 def _fragments_of(db: sqlite_utils.Database, tip: str) -> list[str]:

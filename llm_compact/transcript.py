@@ -26,6 +26,10 @@ TOOL_OUTPUT_CHARACTERS = 4_000
 "How much of one tool output is shown. People and models say things; tools print them."
 
 
+FRAGMENT_CHARACTERS = 500
+"A fragment that is longer is told by its beginning: it is a document, not something that was said."
+
+
 @dataclass(frozen=True)
 class Piece:
     """A part of a transcript that is shown as a whole."""
@@ -58,6 +62,36 @@ def pieces_of(messages: Sequence[Message]) -> list[Piece]:
         label = f"[{index + 1}] {message.role}"
         pieces.append(Piece(label, "\n".join(_part_lines(message.parts)), rank))
     return pieces
+
+
+def by_reference(messages: Sequence[Message], fragments: Sequence[str]) -> tuple[Message, ...]:
+    """The messages with a placeholder for each fragment that the user put into a prompt.
+
+    llm joins fragments and prompt to one text, and what a document says must not pass for what
+    the user said.
+    """
+    long = sorted((f for f in fragments if len(f) > FRAGMENT_CHARACTERS), key=len, reverse=True)
+    if not long:
+        return tuple(messages)
+    return tuple(
+        replace(message, parts=[_without(long, part) for part in message.parts])
+        if message.role == "user"
+        else message
+        for message in messages
+    )
+
+
+def _without(fragments: Sequence[str], part: Part) -> Part:
+    if not isinstance(part, TextPart):
+        return part
+    text = part.text
+    for fragment in fragments:
+        if fragment in text:
+            beginning = " ".join(fragment[:80].split())
+            text = text.replace(
+                fragment, f"({len(fragment):,} characters of a fragment: {beginning}…)"
+            )
+    return replace(part, text=text)
 
 
 def transcript(pieces: Sequence[Piece], boundary: str) -> str:

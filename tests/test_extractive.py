@@ -124,8 +124,8 @@ def test_it_is_small_and_never_fails(chain: list[Message]) -> None:
     head = head_of(chain)
     summary = extract(head)
     assert summary.strip()
-    # The record line alone may be more than a tenth of a conversation of a few words.
-    assert estimate(summary) <= max(0.1 * head.tokens, 40)
+    # A short chat may have a quarter; the first line alone may be more than that of a few words.
+    assert estimate(summary) <= max(0.1 * head.tokens, min(150, head.tokens / 4), 20)
 
 
 def test_a_tenth_of_what_it_replaces_at_most(summary: str) -> None:
@@ -210,4 +210,4 @@ def test_a_rule_is_kept_even_where_there_is_hardly_any_room() -> None:
     summary = extract(head_of(messages))
 
     assert "From now on, always give times in UTC." in summary
-    assert estimate(summary) < 70
+    assert estimate(summary) <= budget(head_of(messages)) < 150

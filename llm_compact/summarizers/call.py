@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import llm
@@ -14,7 +15,7 @@ from ..errors import SummarizerError
 from ..overflow import Overflow, overflow_in
 from ..summary import Answer, Usage
 
-_STOP_KEYS = ("finish_reason", "stop_reason", "finishReason", "done_reason", "reason")
+_STOP_KEYS = ("finish_reason", "stop_reason", "finishReason", "done_reason")
 _LIMIT_OPTIONS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict")
 
 
@@ -51,14 +52,33 @@ def ask(
     shown = _Shown(show)
     try:
         if isinstance(model, (llm.AsyncModel, llm.AsyncKeyModel)):
-            return asyncio.run(_ask_async(model, prompt, arguments, shown))
+            return _run(_ask_async(model, prompt, arguments, shown))
         return _ask(model, prompt, arguments, shown)
-    except Exception as ex:  # a model may raise anything, and each is told in one line
-        message = " ".join(str(ex).split()) or type(ex).__name__
+    except KeyboardInterrupt:
+        raise
+    except BaseException as ex:  # a model may raise anything, and each is told in one line
+        message = _told(ex)
         overflow = overflow_in(message)
         if overflow:
             raise ContextOverflow(f"failed: {message}", overflow) from ex
         raise SummarizerError(f"failed: {message}") from ex
+
+
+def _told(ex: BaseException) -> str:
+    try:
+        return " ".join(str(ex).split()) or type(ex).__name__
+    except Exception:
+        return type(ex).__name__
+
+
+def _run(answer: Coroutine[Any, Any, Answer]) -> Answer:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(answer)
+    # Called from a program with a loop of its own, which must not be entered again.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, answer).result()
 
 
 def _ask(model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown) -> Answer:
@@ -101,6 +121,9 @@ def _stop_reason(reply: Any) -> str | None:
         for key in _STOP_KEYS:
             if isinstance(reply.get(key), str):
                 return str(reply[key])
+        incomplete = reply.get("incomplete_details")
+        if isinstance(incomplete, dict) and isinstance(incomplete.get("reason"), str):
+            return str(incomplete["reason"])
     children = reply.values() if isinstance(reply, dict) else reply
     if not isinstance(reply, (dict, list)):
         return None
@@ -131,7 +154,7 @@ class _Shown:
         self._held += chunk
         begun = self._held.lstrip()
         if "<think>".startswith(begun[:7]) or "<thinking>".startswith(begun[:10]):
-            text = without_thinking(begun) if "</think" in begun else ""
+            text = without_thinking(begun).lstrip() if "</think" in begun else ""
         else:
             text = begun
         if text:

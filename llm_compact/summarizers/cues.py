@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import re
 
-# A rule is worded as an order for all that follows. "I have never been to Rome" is none.
+# A rule is worded as an order for all that follows.
 _RULE = re.compile(
-    r"(?:^|[:;] ?|\d[.)] )(?:(?:please|and|also|but|so|remember|note|important)[,:]? )*"
-    r"(?:never|always|don't|do not|make sure|only ever"
-    r"|(?:answer|reply|respond|write|speak)\b.{0,12} in"
-    r"|niemals|nie|immer|bitte (?:nie|immer|kein\w*)|toujours|ne jamais|siempre|nunca|sempre|non"
-    r"|asla|her zaman|mutlaka|никогда|всегда)\b"
-    r"|\b(?:from now on|you must|must (?:not|never|always)|may never|under no circumstances"
-    r"|no matter what|ab jetzt|auf keinen fall|désormais|a partir de ahora|d'ora in poi"
-    r"|bundan sonra)\b"
-    r"|不要|必须|始终|永远|禁止|务必|以后都|一律|必ず|常に|しないで|今後は"
-    r"|항상|절대|반드시|하지 ?마",
+    r"(?:^|[:;,] ?(?:and |but )?|\d[.)] |\b(?:please|should|must|to) )"
+    r"(?:never|always|don't ever|under no circumstances) (?!(?:been|had|seen|heard|a|the|in|at)\b"
+    r"|\w+(?:ing|ed)\b)\w"
+    r"|(?:^|[:;] ?|\d[.)] )(?:(?:please|and|also|but|so|remember|note|important)[,:]? )*"
+    r"(?:don't|do not|make sure|only (?:ever |use )|use only|avoid|stick to"
+    r"|(?:answer|reply|respond|write|speak)\b.{0,20} in)\b"
+    r"|^no [\w ]{2,30},? please\b|^use [^.]{2,40}(?:, not|\binstead of|\brather than)\b"
+    r"|\bplease (?:don't|do not)\b|\byou (?:should|must) (?:never|always|not)\b"
+    r"|\b(?:from now on|may never|must not|under no circumstances|no matter what)\b"
+    r"|^(?:niemals|nie |immer |bitte (?:nie|immer|kein))|\b(?:ab jetzt|auf keinen fall)\b"
+    r"|^(?:ne .{2,20} jamais|toujours )|\b(?:désormais|dorénavant)\b"
+    r"|^(?:siempre|nunca) |\ba partir de ahora\b|\bd'ora in poi\b|\bbundan sonra\b|^asla "
+    r"|^(?:никогда не|всегда) |\bотныне\b"
+    r"|(?:^|[，。：；])(?:请)?不要(?!担心|紧|客气|急|怕|难过)|必须|务必|以后都|以后请|一律|始终"
+    r"|(?:必ず|常に|絶対に?).{1,30}(?:ください|下さい|こと|して|使う|しない)|しないで(?:ください|$)"
+    r"|今後は|(?:항상|절대|반드시).{1,30}(?:세요|십시오|줘|마|해)|하지 ?마",
+    re.IGNORECASE,
+)
+# "I have never been to Rome" lays down nothing; "I want you to never go there" does.
+_NARRATIVE = re.compile(
+    r"(?:and |but |so |\w+: )?(?:i|we|he|she|they|it|my|our|that|this)\b(?!.{0,20}\byou to\b)",
     re.IGNORECASE,
 )
 _OUTCOME = re.compile(
@@ -42,7 +53,8 @@ _TALK = re.compile(
 
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user's lays something down for all that follows."""
-    return bool(_RULE.search(sentence)) and not is_question(sentence)
+    is_order = bool(_RULE.search(sentence)) and not _NARRATIVE.match(sentence)
+    return is_order and not is_question(sentence)
 
 
 def outcomes(sentence: str) -> int:

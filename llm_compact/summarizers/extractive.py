@@ -17,7 +17,7 @@ from functools import cached_property
 
 from llm.parts import Message, ToolCallPart, ToolResultPart
 
-from ..conversation import is_request, local_calls, text_of
+from ..conversation import answered_calls, is_request, text_of
 from ..estimate import estimate
 from ..facts import Fact, error_lines, exact_values, rank_facts
 from ..language import words
@@ -26,7 +26,11 @@ from ..tokens import count_text
 from .cues import is_question, is_rule, is_talk, outcomes
 
 MOST_TOKENS = 4_000
-SMALL_HEAD_TOKENS = 40
+# A tenth of a short chat says nothing: it may have a quarter, up to this (tokens).
+SHORT_CHAT_TOKENS = 150
+LEAST_PAIR_SCORE = 2.5
+LEAST_SALIENCE = 0.3
+"Below this a sentence only announces, pleases or asks."
 
 # The share of the summary that each section may fill before the others have had their turn.
 _SHARES = {
@@ -48,7 +52,11 @@ _CHANGES = re.compile(
 _PATH_ARGUMENT = re.compile("path|file|url|command|query", re.IGNORECASE)
 _TERM = re.compile(r"[^\W\d_]{4,}|[\u4e00-\u9fff]{2}|[\uac00-\ud7af]{2}")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}|\d+|[「《“][^」》”]{2,20}[」》”]")
-_CODE_BLOCK = re.compile(r"^```.*?^```\s*$", re.DOTALL | re.MULTILINE)
+_CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
+_QUOTED = re.compile(r"\s*>")
+_SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+", re.IGNORECASE)
+# Colours and other orders to a terminal, which tools print.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|(?<=[。！？；])")
 _BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+|\*\*")
 _PIECES = re.compile(r"…| -> |[(),\"]|\b\w+=|user: |\d+x")
@@ -91,8 +99,16 @@ def extract(head: Head) -> str:
     """The summary of a head, as Markdown in the language of the conversation."""
     said = words(head.language)
     record = said["record"].replace("{messages}", f"{len(head.originals):,}")
-    room = budget(head) - count_text(record)
+    most = budget(head)
+    room = most - count_text(record)
     chosen = _choose(_candidates(head, said["open"], room), said, room)
+    # The whole may count a little more than its lines, and the next generation would add to that.
+    while chosen and count_text(_rendered_all(record, said, chosen)) > most:
+        chosen.pop()
+    return _rendered_all(record, said, chosen)
+
+
+def _rendered_all(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
     blocks = [record]
     for section in _SHARES:
         lines = sorted((line for line in chosen if line.section == section), key=_place)
@@ -109,7 +125,7 @@ def budget(head: Head) -> int:
     """
     if head.is_contract:
         return head.room
-    floor = min(SMALL_HEAD_TOKENS, head.tokens // 3)
+    floor = min(SHORT_CHAT_TOKENS, head.tokens // 4)
     return min(MOST_TOKENS, max(head.tokens // 10, floor, count_text(head.previous or "")))
 
 
@@ -124,13 +140,17 @@ def _place(line: Line) -> float:
 
 
 def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[Line]:
-    """The best lines of each section within its share, then whatever else there is room for."""
+    """The best lines of each section within its share, then whatever else there is room for.
+
+    In the order of the choice: the last ones are those that matter least.
+    """
     by_section = {
         section: sorted((x for x in lines if x.section == section), key=lambda x: -x.score)
         for section in _SHARES
     }
     shares = sum(_SHARES[section] for section, found in by_section.items() if found)
-    chosen: dict[str, list[Line]] = {section: [] for section in _SHARES}
+    chosen: list[Line] = []
+    begun: set[str] = set()
     text = ""
     left = room
 
@@ -141,10 +161,11 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
             if _is_told(line, text):
                 continue
             cost = line.tokens + 2
-            if not chosen[section]:
+            if section not in begun:
                 cost += count_text(said[section]) + 3
             if cost <= min(allowance, left):
-                chosen[section].append(line)
+                chosen.append(line)
+                begun.add(section)
                 text += line.text + "\n"
                 allowance -= cost
                 left -= cost
@@ -159,9 +180,8 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
     for section in _LEFTOVERS:
         fill(section, left)
     # A request that was chosen later may say what a sentence of it said before.
-    quoted = "\n".join(line.text for line in chosen["requests"])
-    chosen["statements"] = [line for line in chosen["statements"] if not _is_told(line, quoted)]
-    return [line for found in chosen.values() for line in found]
+    quoted = "\n".join(line.text for line in chosen if line.section == "requests")
+    return [line for line in chosen if line.section != "statements" or not _is_told(line, quoted)]
 
 
 def _is_told(line: Line, text: str) -> bool:
@@ -196,12 +216,12 @@ def _request_lines(
     """What the user asked, quoted; the first request is the goal, the last ones are the present."""
     asked = [index for index in range(len(messages)) if is_request(messages, index)]
     tokens = min(60, max(24, int(room * _SHARES["requests"] / (len(asked) or 1))))
+    last_answer = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
     for number, index in enumerate(asked):
         text = shorten(text_of(messages[index]), tokens)
         if not text:
             continue
-        upto = asked[number + 1] if number + 1 < len(asked) else len(messages)
-        answered = any(m.role == "assistant" and text_of(m) for m in messages[index:upto])
+        answered = index < last_answer
         mark = "" if answered else f" ({open_mark})"
         score = _salience(text.rstrip("?？"), "user", topics) + _recency(index, messages)
         score += 3 * (number == 0) + 2 * (not answered) + 0.5 * is_question(text)
@@ -223,7 +243,10 @@ def _statement_lines(messages: Sequence[Message], topics: frozenset[str]) -> Ite
             if message.role == "user" and is_rule(sentence):
                 yield Line("rules", f'"{shorten(sentence, 60)}"', 1 / (1 + index), place)
                 continue
-            score = _salience(sentence, message.role, topics) + 0.5 * _recency(index, messages)
+            salience = _salience(sentence, message.role, topics)
+            if salience < LEAST_SALIENCE:
+                continue
+            score = salience + 0.5 * _recency(index, messages)
             who = "" if message.role == "assistant" else "user: "
             yield Line("statements", who + shorten(sentence, 50), score, place)
 
@@ -232,7 +255,10 @@ def _sentences(text: str) -> list[str]:
     prose = _CODE_BLOCK.sub("\n", text)
     found = []
     for piece in _SENTENCE_END.split(prose):
-        sentence = " ".join(_BULLET.sub("", piece).split())
+        if _QUOTED.match(piece):
+            continue
+        # Nobody can make a sentence look as if somebody else had said it.
+        sentence = _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
         if estimate(sentence) >= 5 and not sentence.startswith(
             ("|", "#", "<", "{", "[", "import ")
         ):
@@ -259,31 +285,38 @@ def _salience(sentence: str, role: str, topics: frozenset[str]) -> float:
     score += 0.4 * min(3, len(set(exact_values(sentence))))
     score += 0.2 * min(4, len(_NAME.findall(sentence)))
     score += 0.15 * min(6, len(topics.intersection(_terms(sentence))))
-    score -= 0.8 * is_question(sentence) + 1.0 * is_talk(sentence)
+    score -= 1.5 * is_question(sentence) + 1.0 * is_talk(sentence)
     return score
 
 
 def _call_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
     """Tool calls as "name(arguments) -> outcome"; the same call again counts, and is told once."""
-    outcomes = {
-        part.tool_call_id: part
-        for message in messages
-        for part in message.parts
-        if isinstance(part, ToolResultPart)
-    }
+    results = {id(answered.call): answered.result for answered in answered_calls(messages)}
     last: dict[str, tuple[int, ToolCallPart]] = {}
     times: Counter[str] = Counter()
     for index, message in enumerate(messages):
-        for call in local_calls(message):
+        for call in message.parts:
+            if not isinstance(call, ToolCallPart):
+                continue
+            if call.server_executed:
+                results |= _provider_result(call, message)
             shown = f"{call.name}({_arguments(call)})"
             last[shown] = (index, call)
             times[shown] += 1
     for shown, (index, call) in last.items():
-        result = outcomes.get(call.tool_call_id)
-        outcome, failed = _outcome(result, errors)
+        outcome, failed = _outcome(results.get(id(call)), errors)
         often = f" ({times[shown]}x)" if times[shown] > 1 else ""
         score = _recency(index, messages) + 0.6 * failed + 0.4 * bool(_CHANGES.search(shown))
         yield Line("calls", f"{shown}{often} -> {outcome}", score + 0.1 * times[shown], index)
+
+
+def _provider_result(call: ToolCallPart, message: Message) -> dict[int, ToolResultPart]:
+    """The result of a call that the provider executed, which stands in the same message."""
+    return {
+        id(call): part
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and part.tool_call_id == call.tool_call_id
+    }
 
 
 def _arguments(call: ToolCallPart) -> str:
@@ -333,18 +366,33 @@ def _error_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
 
 def _fact_lines(facts: Sequence[Fact]) -> Iterator[Line]:
     for place, fact in enumerate(facts):
+        # "and/or" is no path, unless it is used as one again and again.
+        if fact.kind == "pair" and fact.score < LEAST_PAIR_SCORE:
+            continue
         section = "files" if fact.kind in ("path", "pair") else "values"
         yield Line(section, fact.value, fact.score, place)
 
 
 def _earlier_lines(head: Head) -> Iterator[Line]:
-    """What the previous summary says in its own words; its quotes are found again anyway."""
+    """What the previous summary says in its own words; its quotes are found again anyway.
+
+    Where the originals are at hand, the sections that this summarizer wrote itself were taken
+    from them and are taken anew. Only what it had carried over is carried on.
+    """
     if not head.previous:
         return
+    said = words(head.language)
+    has_originals = len(head.originals) > len(head.messages)
+    taken_anew = {said[section] for section in _SHARES if section != "earlier"}
+    record = _no_digits(said["record"].replace("{messages}", ""))
     originals = _everything(head.originals)
-    record = _no_digits(words(head.language)["record"].replace("{messages}", ""))
-    lines = [line for _, section in sections_of(head.previous) for line in section]
-    for place, line in enumerate(lines):
+    lines = [
+        line
+        for heading, section in sections_of(head.previous)
+        for line in section
+        if not (has_originals and heading in taken_anew)
+    ]
+    for place, line in enumerate(dict.fromkeys(lines)):
         pieces = [p.strip() for p in _PIECES.split(line) if len(p.strip()) >= 6]
         is_quoted = bool(pieces) and all(piece in originals for piece in pieces)
         if not is_quoted and _no_digits(line) != record:
@@ -374,7 +422,7 @@ def _recency(index: int, messages: Sequence[Message]) -> float:
 def shorten(text: str, tokens: int) -> str:
     """One line of about so many tokens: the beginning, and the end of a much longer text."""
     # All of the conversation comes through here: an estimate, whatever the rest is counted with.
-    text = " ".join(text.split())
+    text = " ".join(_CONTROL.sub("", text).split())
     size = estimate(text)
     if size <= tokens:
         return text
