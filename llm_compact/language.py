@@ -24,6 +24,9 @@ _SCRIPTS = {
     "zh": re.compile("[\u4e00-\u9fff]"),
     "ru": re.compile("[\u0400-\u04ff]"),
 }
+# How much of a text has to be in a script. Code and logs are Latin whatever their reader speaks,
+# and hardly anybody quotes kana or Hangul who does not write them.
+_SHARES = {"ja": 0.04, "ko": 0.04, "zh": 0.1, "ru": 0.2}
 _LATIN = re.compile("[A-Za-zÀ-ɏ]")
 _WORD = re.compile(r"[^\W\d_]+")
 # The commonest words of each language that the others here do not have.
@@ -66,7 +69,7 @@ def _language_of_text(text: str) -> str | None:
     weights = {code: 2.5 * len(pattern.findall(text)) for code, pattern in _SCRIPTS.items()}
     weights["ja"] += weights["zh"] if weights["ja"] > 0.1 * weights["zh"] else 0
     best = max(weights, key=lambda code: weights[code])
-    if weights[best] > 0.3 * (len(_LATIN.findall(text)) + weights[best]):
+    if weights[best] > _SHARES[best] * (len(_LATIN.findall(text)) + weights[best]):
         return best
     spoken = _WORD.findall(text.lower())
     scores = {code: sum(w in common for w in spoken) for code, common in _COMMON_WORDS.items()}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +13,7 @@ import llm
 import pytest
 from click.testing import Result
 from conftest import LONG, Log, Talk
-from llm.parts import TextPart
+from llm.parts import StreamEvent, TextPart
 from scripted import Plugin, Reply
 
 Run = Callable[..., Result]
@@ -420,3 +423,57 @@ def test_the_request_is_in_the_language_of_the_conversation(
     (request,) = log.messages()[0].parts
     assert isinstance(request, TextPart) and request.text.startswith("第 1 次压缩")
     assert "## 要点与决定" in result.stdout
+
+
+def test_reasoning_is_cut_off_the_stream_without_hurting_the_text(
+    long_talk: str, models: Plugin, run: Run
+) -> None:
+    class Chunks(Reply):
+        def events(self) -> Any:
+            for chunk in (
+                "<thi",
+                "nk>hm</thi",
+                "nk>\n\n## Goal\n",
+                "The tides ",
+                "of six\n\n",
+                "places",
+            ):
+                yield StreamEvent(type="text", chunk=chunk)
+
+    models.summer.replies = [Chunks()]
+
+    result = run("compact", "-c", "-m", "summer")
+
+    assert result.stdout == "## Goal\nThe tides of six\n\nplaces\n"
+
+
+def test_a_reader_that_leaves_does_not_stop_a_compaction(long_talk: str, log: Log) -> None:
+    command = [sys.executable, "-m", "llm", "compact", "-c", "-m", "extractive"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        told = process.stderr.read().decode()
+
+    assert process.returncode == 0
+    assert told.startswith("Compacted ") and len(told.splitlines()) == 1
+    assert log.newest()["forked_from"] == long_talk
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full disk")
+def test_an_output_that_fails_is_told_and_the_compaction_stands(long_talk: str, log: Log) -> None:
+    command = [sys.executable, "-m", "llm", "compact", "-c", "-m", "extractive", "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+
+    assert "No space left on device" in done.stderr and "Compacted " in done.stderr
+    assert done.returncode == 0
+    assert log.newest()["forked_from"] == long_talk
+
+
+def test_the_way_on_names_another_database(long_talk: str, log: Log, run: Run) -> None:
+    other = log.path.rename(log.path.with_name("my log.db"))
+
+    result = run("compact", "-c", "-m", "extractive", "-d", str(other))
+
+    assert f"Go on: llm -c -d '{other}'. " in result.stderr
+    assert f"Original: llm -c -d '{other}' --cid {long_talk}" in result.stderr

@@ -54,3 +54,23 @@ def test_every_language_has_all_the_words(code: str) -> None:
 
 def test_a_language_that_we_do_not_speak_gets_english_words() -> None:
     assert words("xx") == words("en")
+
+
+def test_a_pasted_error_does_not_outvote_what_the_user_says() -> None:
+    error = "Traceback (most recent call last): the table of the station is not there\n" * 50
+    messages = [llm.user(SAID["ja"]), llm.user(f"これは何ですか。\n{error}"), llm.user(error)]
+
+    assert language_of(messages) == "ja"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Jag vill veta när det är högvatten i Göteborg idag",
+        "Hvornår er det højvande i Esbjerg i dag, og hvor højt?",
+        "Wanneer is het hoogwater in Rotterdam vandaag?",
+        "Kiedy jest dziś przypływ w Gdańsku i jak wysoki?",
+    ],
+)
+def test_a_language_that_we_do_not_speak_is_taken_for_none_of_ours(text: str) -> None:
+    assert language_of([llm.user(text)] * 5) == "en"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
@@ -299,3 +300,80 @@ def test_a_locked_database_is_waited_for(long_talk: str, log: Log, run: Run) -> 
 
     assert result.exit_code == 0
     assert time.monotonic() - started > 0.5
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), BaseException("odd")])
+def test_whatever_a_model_raises_is_a_failure(
+    error: BaseException, long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    models.summer.replies = [Reply(raises=error)]
+
+    result = run("compact", "-c", "-m", "summer")
+
+    assert result.exit_code == 1
+    assert "The summarizer summer failed: " in one_line(result)
+    assert len(log.threads()) == 1
+
+
+def test_an_error_stands_on_a_line_of_its_own(long_talk: str, models: Plugin, run: Run) -> None:
+    models.summer.replies = [Reply("## Goal and", raises=RuntimeError("connection lost."))]
+
+    result = run("compact", "-c", "-m", "summer")
+
+    assert result.output.startswith("## Goal and\nError: The summarizer summer failed: ")
+    assert result.output.endswith("connection lost. Nothing was written\n")
+
+
+def test_an_empty_id(long_talk: str, models: Plugin, run: Run) -> None:
+    result = run("compact", "--cid", "")
+
+    assert result.exit_code == 2
+    assert "--cid is empty" in result.stderr
+    assert models.chatty.sent == []
+
+
+def test_a_log_that_cannot_be_written_is_noticed_before_the_summary_is_paid_for(
+    long_talk: str, models: Plugin, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llm_compact import compaction
+
+    def fail(db: object) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(compaction, "check_writable", fail)
+
+    result = run("compact", "-c", "-m", "summer")
+
+    assert result.exit_code == 1
+    assert "readonly database. Nothing was written" in one_line(result)
+    assert models.summer.sent == []
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_database_that_is_no_log_is_left_as_it_is(
+    options: tuple[str, ...], models: Plugin, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table mine (x)")
+    before = path.read_bytes()
+
+    result = run("compact", "-c", "-m", "extractive", "-d", str(path), *options)
+
+    assert result.exit_code == 1
+    assert path.read_bytes() == before
+
+
+def test_an_async_model_works_in_a_program_with_a_loop_of_its_own(
+    long_talk: str, models: Plugin
+) -> None:
+    import asyncio
+
+    import llm_compact
+
+    models.summer.replies = [GOOD]
+
+    async def program() -> str:
+        return llm_compact.compact(model="async-only").summary
+
+    assert asyncio.run(program()) == GOOD
