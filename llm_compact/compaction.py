@@ -47,8 +47,8 @@ from .tokens import (
 from .transcript import by_reference
 from .windows import context_window
 
-# Fewer tokens tell nothing: where a summary would have to be shorter, there is nothing to gain.
-SHORTEST_SUMMARY = 8
+# Where a summary would have to be shorter than this (tokens), no model needs to be asked.
+SHORTEST_SUMMARY = 2
 # How long a summary should be, where nothing else is said: a tenth, within these limits (tokens).
 LEAST_ROOM, MOST_ROOM = 300, 4_000
 
@@ -334,7 +334,8 @@ def _uninterrupted() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        # None is a handler that was not set from Python, and can't be set again from there.
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
 def _no_gain(
