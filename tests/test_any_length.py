@@ -447,3 +447,12 @@ def test_the_call_that_did_not_fit_is_counted(
 
     assert run("compact", "-c", "-m", "summer", "--quiet").exit_code == 0
     assert next(log.db["compactions"].rows)["calls"] == len(models.summer.sent)
+
+
+def test_a_dry_run_tells_that_a_window_is_too_small(
+    long_talk: str, models: Plugin, run: Run
+) -> None:
+    result = run("compact", "-c", "-m", "sum", "--window", "100", "--dry-run")
+
+    assert result.exit_code == 1
+    assert "Error: The summarizer summer has a window of 100 tokens" in result.stderr

@@ -44,7 +44,10 @@ def get_summarizer(
 
 
 def planned_calls(name: str, head: Head, window: int | None) -> int:
-    """About how many calls of a model a summary will take, whether it is installed or not."""
+    """About how many calls of a model a summary will take, whether it is installed or not.
+
+    Raises `SummarizerError` where the window holds nothing besides the instructions.
+    """
     if name == EXTRACTIVE:
         return 0
     import llm
@@ -56,4 +59,7 @@ def planned_calls(name: str, head: Head, window: int | None) -> int:
         model_id = llm.get_model(name).model_id
     except llm.UnknownModelError:
         model_id = name
-    return planned_calls(head, context_window(model_id, explicit=window))
+    try:
+        return planned_calls(head, context_window(model_id, explicit=window))
+    except SummarizerError as ex:
+        raise SummarizerError(f"The summarizer {model_id} {ex}") from ex
