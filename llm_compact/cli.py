@@ -150,7 +150,7 @@ def run(
         llm compact -c -m extractive --dry-run
     """
     from . import display
-    from .compaction import carry_out, default_database, plan_compaction
+    from .compaction import carry_out, default_database, model_name, plan_compaction
     from .store import open_log, read_source
     from .summarizers import get_summarizer, planned_calls
     from .summarizers.template import load_template
@@ -170,7 +170,7 @@ def run(
             again=again,
         )
         own_prompt = load_template(template) if template else None
-        name = model_id or (own_prompt and own_prompt.model) or source.model_id
+        name = model_name(source, model_id, own_prompt)
         if dry_run:
             calls = planned_calls(name, plan.head, window)
             if json_output:

@@ -140,7 +140,7 @@ def compact(
         )
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
-            model or (own_prompt and own_prompt.model) or source.model_id,
+            model_name(source, model, own_prompt),
             options=list((options or {}).items()),
             key=key,
             window=window_tokens,
@@ -148,6 +148,11 @@ def compact(
             template=own_prompt,
         )
         return carry_out(db, plan, summarizer, again=again)
+
+
+def model_name(source: Source, model: str | None, template: llm.Template | None) -> str:
+    """Who summarizes: the model that was asked for, the template's, the conversation's own."""
+    return model or (template and template.model) or source.model_id
 
 
 def default_database() -> Path:
@@ -174,7 +179,6 @@ def plan_compaction(
     window = _window(source.model_id, keep) if keep and keep.unit == "%" else 0
     history = history_of(source.messages)
     body, previous = history.body, history.summary
-    fragments = source.fragments
     # Each message is counted once: with a real vocabulary that is most of the work.
     sizes = [message_tokens(message) for message in source.messages]
     calibration = calibrate(sizes, source.reported)
@@ -185,13 +189,14 @@ def plan_compaction(
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
     generation = previous.marker.generation + 1 if previous else 1
+    originals = by_reference(source.originals, source.fragments)
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
     head = Head(
-        messages=by_reference(body[: cut.position], fragments),
+        messages=by_reference(body[: cut.position], source.fragments),
         previous=previous.text if previous else None,
-        originals=by_reference(_originals(source, body, cut), fragments),
+        originals=_replaced(originals, body, cut),
         tokens=head_tokens,
-        language=language_of(by_reference(source.originals, fragments)),
+        language=language_of(originals),
         room=_room(head_tokens, max_summary),
         is_contract=max_summary is not None,
         focus=focus,
@@ -223,13 +228,15 @@ def plan_compaction(
     )
 
 
-def _originals(source: Source, body: Sequence[Message], cut: Cut) -> tuple[Message, ...]:
+def _replaced(
+    originals: Sequence[Message], body: Sequence[Message], cut: Cut
+) -> tuple[Message, ...]:
     """What the summary stands for, as it was before any compaction."""
     # The originals end with the same messages as the body, whatever came before: the request that
     # stands in front of a tail since the compaction before may be far from its rounds there.
-    position = len(source.originals) - (len(body) - cut.position)
-    request = None if cut.request is None else requests(source.originals[:position])[-1]
-    return tuple(Cut(position, request).head(source.originals))
+    position = len(originals) - (len(body) - cut.position)
+    request = None if cut.request is None else requests(originals[:position])[-1]
+    return tuple(Cut(position, request).head(originals))
 
 
 def _room(head_tokens: int, max_summary: Size | None) -> int:

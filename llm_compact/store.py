@@ -185,7 +185,8 @@ def _migrated(db: sqlite_utils.Database) -> Iterator[sqlite_utils.Database]:
 
 def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     store = LogStore(db)  # type: ignore[no-untyped-call]
-    conversation_id = conversation_id or _newest_conversation(db)
+    if conversation_id is None:
+        conversation_id = _newest_conversation(db)
     if conversation_id is None:
         raise ConversationError("No conversations found in the log")
     # In this order, as llm.cli.load_conversation() does: a conversation of an older llm that went

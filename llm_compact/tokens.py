@@ -107,11 +107,6 @@ def message_tokens(message: Message) -> int:
     return total
 
 
-def count_tokens(messages: Iterable[Message]) -> int:
-    """The plain count of some messages."""
-    return sum(message_tokens(message) for message in messages)
-
-
 @dataclass(frozen=True)
 class Reported:
     """What a provider counted in one turn of a conversation."""

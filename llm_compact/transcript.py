@@ -25,7 +25,6 @@ from .tokens import count_text
 TOOL_OUTPUT_CHARACTERS = 4_000
 "How much of one tool output is shown. People and models say things; tools print them."
 
-
 FRAGMENT_CHARACTERS = 500
 "A fragment that is longer is told by its beginning: it is a document, not something that was said."
 

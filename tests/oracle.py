@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from llm.parts import AttachmentPart, Message, ReasoningPart, ToolCallPart, ToolResultPart
+
+from llm_compact.tokens import message_tokens
 
 AFTER = {
     None: {"system", "user"},
@@ -50,6 +52,11 @@ def key(message: Message) -> str:
         data["provider_metadata"] = metadata
         parts.append(data)
     return json.dumps([message.role, parts], sort_keys=True, default=str)
+
+
+def count_tokens(chain: Iterable[Message]) -> int:
+    """The plain count of some messages."""
+    return sum(message_tokens(message) for message in chain)
 
 
 def requests_of(chain: Sequence[Message]) -> list[Message]:

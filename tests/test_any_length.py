@@ -17,13 +17,13 @@ from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from llm.parts import ToolCallPart, ToolResultPart
+from oracle import count_tokens
 from scripted import Plugin, Reply
 
 from llm_compact.errors import SummarizerError
 from llm_compact.estimate import estimate
 from llm_compact.summarizers.model import ModelSummarizer, planned_calls
 from llm_compact.summary import Answer, Head, Watch
-from llm_compact.tokens import count_tokens
 from llm_compact.transcript import chunks_of, pieces_of
 
 Run = Callable[..., Result]

@@ -15,13 +15,13 @@ import pytest
 import sqlite_utils
 from llm.logs import LogStore
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
-from oracle import requests_of, violations
+from oracle import count_tokens, requests_of, violations
 from test_store import log_chain
 
 import llm_compact
 from llm_compact.conversation import history_of
 from llm_compact.estimate import estimate
-from llm_compact.tokens import Reported, calibrate, count_tokens, message_tokens
+from llm_compact.tokens import Reported, calibrate, message_tokens
 from llm_compact.vocabulary import Counter, find_counter
 
 CORPUS = Path(

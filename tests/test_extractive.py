@@ -7,6 +7,7 @@ import pytest
 from conversations import conversations
 from hypothesis import given
 from llm.parts import Message, ToolCallPart, ToolResultPart
+from oracle import count_tokens
 
 from llm_compact.demo import load_sample
 from llm_compact.estimate import estimate
@@ -15,7 +16,6 @@ from llm_compact.summarizers import get_summarizer
 from llm_compact.summarizers.cues import is_rule
 from llm_compact.summarizers.extractive import budget, extract, shorten
 from llm_compact.summary import Head, Watch
-from llm_compact.tokens import count_tokens
 
 
 def head_of(messages: list[Message], previous: str | None = None) -> Head:

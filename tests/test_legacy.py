@@ -17,12 +17,11 @@ from conftest import LONG, Log
 from llm.logs import LogStore
 from llm.parts import Message, ToolCallPart
 from old_log import OldLog
-from oracle import violations
+from oracle import count_tokens, violations
 from scripted import Plugin, Reply, Scripted
 
 from llm_compact.conversation import history_of, text_of
 from llm_compact.store import open_log, read_source
-from llm_compact.tokens import count_tokens
 
 Run = Callable[..., Result]
 OLD = ["0.13", "0.20", "0.27", "0.31"]

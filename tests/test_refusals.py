@@ -377,3 +377,10 @@ def test_an_async_model_works_in_a_program_with_a_loop_of_its_own(
         return llm_compact.compact(model="async-only").summary
 
     assert asyncio.run(program()) == GOOD
+
+
+def test_an_empty_id_from_python_is_not_the_newest_conversation(long_talk: str) -> None:
+    import llm_compact
+
+    with pytest.raises(llm_compact.CompactionError, match="No conversation found with id="):
+        llm_compact.compact("", model="extractive")

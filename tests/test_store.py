@@ -15,14 +15,13 @@ from conversations import conversations
 from hypothesis import HealthCheck, given, settings
 from llm.logs import LogStore
 from llm.parts import Message
-from oracle import key, violations
+from oracle import count_tokens, key, violations
 from scripted import Plugin
 
 import llm_compact
 from llm_compact.conversation import history_of, marker_of, text_of
 from llm_compact.errors import CompactionError
 from llm_compact.store import LoggedModel, open_log, read_source
-from llm_compact.tokens import count_tokens
 
 Run = Callable[..., Result]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 from conftest import Log
+from oracle import count_tokens
 
-from llm_compact.tokens import count_tokens
 from llm_compact.windows import context_window
 
 Run = Callable[..., Result]
