@@ -15,6 +15,7 @@ from typing import Literal
 import llm
 import sqlite_utils
 from llm.parts import Message
+from llm.utils import monotonic_ulid
 
 from .check import check_length, summary_text
 from .conversation import history_of, requests, without_reasoning
@@ -22,6 +23,7 @@ from .cut import Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .store import (
+    Draft,
     Record,
     Source,
     already_compacted,
@@ -264,7 +266,6 @@ def carry_out(
     summarizer: Summarizer,
     *,
     watch: Watch | None = None,
-    trigger: Trigger = "manual",
     again: bool = False,
 ) -> Compaction:
     """Summarize, check and store. `watch` is told how the summary comes about.
@@ -272,6 +273,30 @@ def carry_out(
     Raises `SummarizerError`, `NothingToCompact` or `StoreError`; then nothing was written.
     """
     check_writable(db)
+    try:
+        draft = draft_compaction(plan, summarizer, watch=watch)
+    except SummarizerError as ex:
+        raise SummarizerError(f"{ex}. Nothing was written") from ex
+    with _uninterrupted():
+        stored = store_compaction(db, plan.source, draft, again=again)
+    return Compaction(
+        **vars(draft.record),
+        id=stored.conversation_id,
+        turn_id=draft.turn_id,
+        source_id=plan.source.id,
+        model=plan.source.model_id,
+        summary=draft.summary,
+        is_newest=stored.is_newest,
+    )
+
+
+def draft_compaction(
+    plan: Plan, summarizer: Summarizer, *, watch: Watch | None = None, trigger: Trigger = "manual"
+) -> Draft:
+    """Summarize and check. Nothing is written yet.
+
+    Raises `SummarizerError` or `NothingToCompact`.
+    """
     started, date = time.monotonic(), datetime.now(timezone.utc)
     try:
         answer = summarizer.summarize(plan.head, watch or Watch())
@@ -280,9 +305,7 @@ def carry_out(
             check_length(count_text(summary), plan.head.room)
     except SummarizerError as ex:
         told = str(ex).rstrip(". ")
-        raise SummarizerError(
-            f"The summarizer {summarizer.name} {told}. Nothing was written"
-        ) from ex
+        raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
     duration_ms = int((time.monotonic() - started) * 1_000)
     size = count_text(summary)
     summary_tokens = plan.calibration.tokens(size)
@@ -309,25 +332,13 @@ def carry_out(
         duration_ms=duration_ms,
         datetime_utc=date.isoformat(),
     )
-    with _uninterrupted():
-        stored = store_compaction(
-            db,
-            plan.source,
-            request=plan.request,
-            summary=summary,
-            tail=plan.tail,
-            stands_for=plan.stands_for,
-            record=record,
-            again=again,
-        )
-    return Compaction(
-        **vars(record),
-        id=stored.conversation_id,
-        turn_id=stored.turn_id,
-        source_id=plan.source.id,
-        model=plan.source.model_id,
+    return Draft(
+        turn_id=str(monotonic_ulid()).lower(),
+        request=plan.request,
         summary=summary,
-        is_newest=stored.is_newest,
+        tail=plan.tail,
+        stands_for=plan.stands_for,
+        record=record,
     )
 
 
@@ -353,7 +364,5 @@ def _no_gain(
         f"{plan.tokens_summarized:,} tokens that it would replace"
     )
     if is_written_by_model:
-        return SummarizerError(
-            f"The summarizer {summarizer.name} failed: {told}. Nothing was written"
-        )
+        return SummarizerError(f"The summarizer {summarizer.name} failed: {told}")
     return NothingToCompact(f"Nothing to gain: {told}")

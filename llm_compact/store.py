@@ -20,7 +20,6 @@ from llm.logs import LogStore, message_hash
 from llm.migrations import MIGRATIONS, migrate
 from llm.parts import AttachmentPart, Message, ToolResultPart
 from llm.serialization import UsageDict
-from llm.utils import monotonic_ulid
 from sqlite_utils.migrations import Migrations
 
 from . import legacy
@@ -72,8 +71,18 @@ def create_compactions(db: sqlite_utils.Database) -> None:
 
 
 @dataclass(frozen=True)
+class Live:
+    """What is different about a conversation that is going on in this process."""
+
+    pending: int
+    "How many of its last messages are a prompt without an answer, which llm will log itself."
+    in_place: bool
+    "Whether it goes on under its own id: nothing of it was logged, or this prompt began it."
+
+
+@dataclass(frozen=True)
 class Source:
-    """A conversation as the log has it."""
+    """A conversation as the log has it, or as it is going on."""
 
     id: str
     name: str | None
@@ -89,6 +98,13 @@ class Source:
     "Id of the newest conversation that this very state was compacted into, if there is one."
     reported: tuple[Reported, ...] = ()
     "What the conversation's model counted in its turns, oldest first."
+    live: Live | None = None
+    "Present if it is not read from the log but going on."
+
+    @property
+    def said(self) -> tuple[Message, ...]:
+        """The messages without a prompt that waits for its answer: what a log may hold."""
+        return self.messages[: len(self.messages) - (self.live.pending if self.live else 0)]
 
 
 @dataclass(frozen=True)
@@ -115,11 +131,30 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """A compaction before it is stored: the new conversation, and what is to be known of it."""
+
+    turn_id: str
+    request: str
+    "The fixed words of the user message in front of the summary."
+    summary: str
+    tail: tuple[Message, ...]
+    stands_for: int
+    "How many original messages the summary replaces, over all generations."
+    record: Record
+
+    def chain(self, source: Source) -> list[Message]:
+        """The messages of the new conversation."""
+        marker = Marker(self.record.generation, self.turn_id, self.stands_for)
+        system = history_of(source.messages).system
+        return compacted_chain(system, self.request, self.summary, self.tail, marker)
+
+
+@dataclass(frozen=True)
 class Stored:
     """Where a compaction went."""
 
     conversation_id: str
-    turn_id: str
     is_newest: bool
     "Whether `llm -c` goes on with it. Ids that are no ULIDs may sort above ours."
 
@@ -232,20 +267,12 @@ def check_writable(db: sqlite_utils.Database) -> None:
 
 
 def store_compaction(
-    db: sqlite_utils.Database,
-    source: Source,
-    *,
-    request: str,
-    summary: str,
-    tail: Sequence[Message],
-    stands_for: int,
-    record: Record,
-    again: bool = False,
+    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
 ) -> Stored:
     """Write the compacted conversation: all of it or nothing, in one transaction.
 
     Raises `AlreadyCompacted` unless `again`, and `ConversationError` when something was said in
-    the source since it was read.
+    the source since it was read. A conversation that is going on is what this process says it is.
     """
     # To migrate an older log is a write, too: not before it is clear that there will be one.
     with _migrated(db) as readable:
@@ -257,7 +284,7 @@ def store_compaction(
     try:
         migrations.apply(db)
         _check_unchanged(db, source, again)
-        stored = _write(db, store, source, request, summary, tail, stands_for, record)
+        stored = _write(db, store, source, draft)
         db.commit()
     except BaseException:
         db.rollback()
@@ -266,6 +293,8 @@ def store_compaction(
 
 
 def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
+    if source.live:
+        return
     tip = _thread_tip(db, source.id) or _hash_of(_legacy_messages(db, source.id))
     if tip != source.tip:
         raise ConversationError(
@@ -284,61 +313,56 @@ def already_compacted(conversation_id: str) -> AlreadyCompacted:
     )
 
 
-def _write(
-    db: sqlite_utils.Database,
-    store: LogStore,
-    source: Source,
-    request: str,
-    summary: str,
-    tail: Sequence[Message],
-    stands_for: int,
-    record: Record,
-) -> Stored:
-    turn_id = str(monotonic_ulid()).lower()
-    marker = Marker(record.generation, turn_id, stands_for)
-    system = history_of(source.messages).system
-    chain = compacted_chain(system, request, summary, tail, marker)
-    first = len(system) + 2
+def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Draft) -> Stored:
+    chain = draft.chain(source)
+    first = len(chain) - len(draft.tail)
     prompt, answer = chain[: first - 1], chain[first - 1]
+    tail = chain[first : len(chain) - (len(source.messages) - len(source.said))]
     if _row(db, "select hash from messages where hash = ?", source.tip) is None:
         # Lineage follows hashes, so the source's must lead somewhere.
-        store.ensure_chain(source.messages, fragments=legacy.fragments_of(db, source.id))
-    fragments = _fragments_of(db, source.tip)
+        store.ensure_chain(source.said, fragments=source.fragments)
     # Before log() stores it: log() would copy the text of fragments that it is not told of.
-    store.ensure_chain(prompt, fragments=fragments)
+    store.ensure_chain(prompt, fragments=source.fragments)
     response = llm.Response.from_dict(
         {
-            "id": turn_id,
+            "id": draft.turn_id,
             "model": source.model_id,
             "prompt": {"messages": [message.to_dict() for message in prompt]},
             "messages": [answer.to_dict()],
-            "usage": _usage_dict(record),
+            "usage": _usage_dict(draft.record),
         },
         model=LoggedModel(source.model_id),
     )
-    response.set_resolved_model(record.summarizer)
-    thread = _row(db, "select id from threads where id = ?", source.id)
-    conversation_id = store.create_thread(
-        name=source.name, forked_from=thread["id"] if thread else None
-    )
+    response.set_resolved_model(draft.record.summarizer)
+    conversation_id = _new_thread(db, store, source)
     store.log(response, conversation_id)
     # from_dict() knows no duration and no date.
+    record = draft.record
     db.table("turns").update(
-        turn_id, {"duration_ms": record.duration_ms, "datetime_utc": record.datetime_utc}
+        draft.turn_id, {"duration_ms": record.duration_ms, "datetime_utc": record.datetime_utc}
     )
-    _copy_tools(db, source.id, turn_id)
-    tip = store.ensure_chain(tail, parent=store.thread_tip(conversation_id), fragments=fragments)
+    _copy_tools(db, source.id, draft.turn_id)
+    tip = store.ensure_chain(
+        tail, parent=store.thread_tip(conversation_id), fragments=source.fragments
+    )
     db.table("threads").update(conversation_id, {"tip_message_hash": tip})
     db.table("compactions").insert(
         {
-            "turn_id": turn_id,
+            "turn_id": draft.turn_id,
             "conversation_id": conversation_id,
             "source_conversation_id": source.id,
             "source_tip_hash": source.tip,
             **asdict(record),
         }
     )
-    return Stored(conversation_id, turn_id, _newest_conversation(db) == conversation_id)
+    return Stored(conversation_id, _newest_conversation(db) == conversation_id)
+
+
+def _new_thread(db: sqlite_utils.Database, store: LogStore, source: Source) -> str:
+    if source.live and source.live.in_place:
+        return store.ensure_thread(source.id, source.name)
+    thread = _row(db, "select id from threads where id = ?", source.id)
+    return store.create_thread(name=source.name, forked_from=thread["id"] if thread else None)
 
 
 def _copy_tools(db: sqlite_utils.Database, source_id: str, turn_id: str) -> None:
