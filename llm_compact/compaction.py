@@ -19,7 +19,7 @@ from llm.utils import monotonic_ulid
 
 from .check import check_length, summary_text
 from .conversation import history_of, requests, without_reasoning
-from .cut import Cut, choose_cut
+from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .store import (
@@ -39,6 +39,7 @@ from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
     Size,
+    Unit,
     calibrate,
     count_text,
     message_tokens,
@@ -53,6 +54,8 @@ from .windows import context_window
 SHORTEST_SUMMARY = 2
 # How long a summary should be, where nothing else is said: a tenth, within these limits (tokens).
 LEAST_ROOM, MOST_ROOM = 300, 4_000
+AIM, MOST_LEFT = 0.4, 0.6
+"The shares of a limit that a compaction aims at, and that it leaves at most."
 
 Trigger = Literal["manual", "auto", "overflow"]
 
@@ -169,8 +172,16 @@ def plan_compaction(
     max_summary: Size | None = None,
     focus: str | None = None,
     again: bool = False,
+    limit: Size | None = None,
+    window: int | None = None,
+    calibration: Calibration | None = None,
 ) -> Plan:
     """Decide what is summarized and what is kept.
+
+    `limit` is the size (tokens, messages or exchanges) that the conversation has reached: then it
+    is to become so small that the limit is far again, and `keep` yields to that. `window` is the
+    context window of the conversation's model in tokens, where it is known already, and
+    `calibration` how its provider counts.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
     and `ConversationError` when the conversation can't be cut, or `keep` is a percentage and the
@@ -178,39 +189,48 @@ def plan_compaction(
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
-    window = _window(source.model_id, keep) if keep and keep.unit == "%" else 0
+    if keep and keep.unit == "%":
+        window = window or _window(source.model_id, keep)
     history = history_of(source.messages)
     body, previous = history.body, history.summary
     # Each message is counted once: with a real vocabulary that is most of the work.
     sizes = [message_tokens(message) for message in source.messages]
-    calibration = calibrate(sizes, source.reported)
+    calibration = calibration or calibrate(sizes, source.reported)
     system_sizes = sizes[: len(history.system)]
     replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]
     body_sizes = sizes[len(sizes) - len(body) :]
-    cut = choose_cut(body, [calibration.tokens(size) for size in body_sizes], keep, window)
+    originals = by_reference(source.originals, source.fragments)
+    language = language_of(originals)
+    generation = previous.marker.generation + 1 if previous else 1
+    request = words(language)["request"].replace("{n}", str(generation))
+    request_tokens = MESSAGE_TOKENS + count_text(request)
+    tokens = [calibration.tokens(size) for size in body_sizes]
+    allowance = None
+    if limit:
+        fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
+        fixed += MESSAGE_TOKENS + calibration.tokens(_room(sum(sizes), max_summary, limit))
+        allowance = _allowance(body, tokens, limit, fixed)
+    cut = choose_cut(body, tokens, keep, window or 0, allowance)
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
-    generation = previous.marker.generation + 1 if previous else 1
-    originals = by_reference(source.originals, source.fragments)
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
+    kept_tokens = request_tokens + sum(system_sizes)
+    for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
+        kept_tokens += size if sent is message else message_tokens(sent)
+    room = _room(head_tokens, max_summary, limit)
     head = Head(
         messages=by_reference(body[: cut.position], source.fragments),
         previous=previous.text if previous else None,
         originals=_replaced(originals, body, cut),
         tokens=head_tokens,
-        language=language_of(originals),
-        room=_room(head_tokens, max_summary),
-        is_contract=max_summary is not None,
+        language=language,
+        room=room,
+        most=room if max_summary else _most(room, limit, calibration, kept_tokens),
         focus=focus,
     )
-    request = words(head.language)["request"].replace("{n}", str(generation))
-    request_tokens = MESSAGE_TOKENS + count_text(request)
     if head.tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
-        tokens = calibration.tokens(head.tokens)
-        raise NothingToCompact(f"Nothing to gain: only {tokens:,} tokens could be summarized")
-    kept_tokens = request_tokens + sum(system_sizes)
-    for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
-        kept_tokens += size if sent is message else message_tokens(sent)
+        gain = calibration.tokens(head.tokens)
+        raise NothingToCompact(f"Nothing to gain: only {gain:,} tokens could be summarized")
     return Plan(
         source=source,
         head=head,
@@ -230,6 +250,27 @@ def plan_compaction(
     )
 
 
+def size_of(messages: Sequence[Message], unit: Unit) -> int:
+    """How many messages or exchanges a conversation has, without its system prompt."""
+    history = history_of(messages)
+    if unit == "messages":
+        return len(messages) - len(history.system)
+    return len(requests(history.body))
+
+
+def _allowance(
+    body: Sequence[Message], tokens: Sequence[int], limit: Size, fixed: int
+) -> Allowance:
+    """What the tail may weigh below a limit. `fixed` are the tokens of all that is no tail."""
+    aim, most = int(limit.value * AIM), int(limit.value * MOST_LEFT) - 1
+    if limit.unit == "tokens":
+        return Allowance(tokens, aim - fixed, most - fixed)
+    if limit.unit == "messages":
+        return Allowance([1] * len(body), aim - 2, most - 2)
+    starts = set(requests(body))
+    return Allowance([int(index in starts) for index in range(len(body))], aim, most)
+
+
 def _replaced(
     originals: Sequence[Message], body: Sequence[Message], cut: Cut
 ) -> tuple[Message, ...]:
@@ -241,12 +282,22 @@ def _replaced(
     return tuple(Cut(position, request).head(originals))
 
 
-def _room(head_tokens: int, max_summary: Size | None) -> int:
-    if max_summary is None:
-        return min(MOST_ROOM, max(LEAST_ROOM, head_tokens // 10))
-    if max_summary.unit == "%":
+def _room(head_tokens: int, max_summary: Size | None, limit: Size | None) -> int:
+    if max_summary and max_summary.unit == "%":
         return max(1, head_tokens * max_summary.value // 100)
-    return max_summary.value
+    if max_summary:
+        return max_summary.value
+    room = min(MOST_ROOM, max(LEAST_ROOM, head_tokens // 10))
+    return min(room, limit.value // 4) if limit and limit.unit == "tokens" else room
+
+
+def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) -> int | None:
+    """The longest summary with which the conversation is small enough below a limit."""
+    if limit is None or limit.unit != "tokens":
+        return None
+    left = int(limit.value * MOST_LEFT) - calibration.overhead
+    # Where the tail alone is too large, the summary is not to blame.
+    return max(room, calibration.plain(left) - kept - MESSAGE_TOKENS)
 
 
 def _window(model_id: str, keep: Size) -> int:
@@ -301,8 +352,8 @@ def draft_compaction(
     try:
         answer = summarizer.summarize(plan.head, watch or Watch())
         summary = summary_text(answer)
-        if plan.head.is_contract:
-            check_length(count_text(summary), plan.head.room)
+        if plan.head.most is not None:
+            check_length(count_text(summary), plan.head.most)
     except SummarizerError as ex:
         told = str(ex).rstrip(". ")
         raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -145,6 +145,10 @@ class Calibration:
         """The tokens of messages of this plain count."""
         return round(self.factor * plain)
 
+    def plain(self, tokens: int) -> int:
+        """The plain count of messages of so many tokens."""
+        return int(tokens / self.factor)
+
     def conversation(self, sizes: Sequence[int]) -> int:
         """The tokens of the conversation that this was made from, in the plain `sizes`.
 
@@ -155,9 +159,15 @@ class Calibration:
         return self.newest.tokens + self.tokens(sum(sizes[self.newest.messages :]))
 
 
-def calibrate(sizes: Sequence[int], reported: Sequence[Reported]) -> Calibration:
+UNKNOWN = Calibration()
+
+
+def calibrate(
+    sizes: Sequence[int], reported: Sequence[Reported], known: Calibration = UNKNOWN
+) -> Calibration:
     """Learn how a provider counts from what it reported, oldest first.
 
+    `known` is what was known of it before, and holds as long as nothing else is reported.
     `sizes` are the plain counts of the conversation's messages. The factor is the median, by
     weight, of what the input grew by from turn to turn against our count of the same messages:
     whatever goes with every request, such as tool schemas, cancels out, and one odd turn (an
@@ -174,14 +184,14 @@ def calibrate(sizes: Sequence[int], reported: Sequence[Reported]) -> Calibration
             break
         credible.insert(0, report)
     if not credible:
-        return Calibration()
+        return replace(known, newest=None)
     newest = credible[-1]
     growth = [
         (max(0, new.input - old.input) / plain, plain)
         for old, new in pairwise(credible)
         if (plain := before[new.sent] - before[old.sent]) > 0
     ]
-    factor = _median(growth) if sum(plain for _, plain in growth) >= LEAST_GROWTH else 1.0
+    factor = _median(growth) if sum(plain for _, plain in growth) >= LEAST_GROWTH else known.factor
     # No request has less than nothing besides its messages.
     most = newest.tokens / max(1, before[newest.messages])
     factor = max(LEAST_FACTOR, min(factor, most, MOST_FACTOR))

@@ -218,9 +218,10 @@ class _Run:
     def _final(self, kind: str, pieces: Sequence[Piece], previous: str | None) -> Answer:
         system, prompt = self.form.fill(kind, pieces, previous=previous)
         # What may have to be shortened is not shown before it is accepted.
-        watch = Watch() if self.head.is_contract else self.watch
+        most = self.head.most
+        watch = self.watch if most is None else Watch()
         answer = self._ask(system, prompt, watch)
-        if self.head.is_contract and count_text(summary_text(answer)) > self.head.room:
+        if most is not None and count_text(summary_text(answer)) > most:
             record = [Piece("record", summary_text(answer))]
             system, prompt = self.form.fill("shorten", record, previous=None)
             answer = self._ask(system, prompt, watch)
