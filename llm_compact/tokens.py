@@ -29,6 +29,9 @@ LEAST_FACTOR, MOST_FACTOR = 0.5, 2.0
 LEAST_GROWTH = 50
 "Below so many tokens between turns, what they say about a factor is noise."
 
+LEAST_THRESHOLD = 100
+"Tokens. Whoever says less means something else."
+
 _UNITS: dict[str, Unit] = {"m": "messages", "x": "exchanges", "%": "%"}
 _SUFFIXES = {unit: suffix for suffix, unit in _UNITS.items()}
 
@@ -83,6 +86,28 @@ def parse_tokens(text: str) -> int:
     if size.unit != "tokens":
         raise ValueError(f"{text!r} is no number of tokens. Use 32k or 32000")
     return size.value
+
+
+def parse_threshold(text: str) -> Size | None:
+    """Read from which size on a conversation is compacted by itself; None for `off`."""
+    if text.strip().lower() == "off":
+        return None
+    try:
+        size = parse_size(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no threshold. Use 70% (of the context window), 100k (tokens), "
+            "20m (messages), 10x (exchanges) or off"
+        ) from None
+    if size.unit == "%" and size.value > 100:
+        raise ValueError(f"{text!r} is more than the context window. Use 70%, or 100k (tokens)")
+    if size.unit == "tokens" and size.value < LEAST_THRESHOLD:
+        number = size.value
+        raise ValueError(
+            f"{text!r} is only {number} tokens. Use {number}% (of the context window), {number}k "
+            f"(tokens), {number}m (messages) or {number}x (exchanges)"
+        )
+    return size
 
 
 def count_text(text: str) -> int:
