@@ -155,9 +155,11 @@ def compact(
         return carry_out(db, plan, summarizer, again=again)
 
 
-def model_name(source: Source, model: str | None, template: llm.Template | None) -> str:
-    """Who summarizes: the model that was asked for, the template's, the conversation's own."""
-    return model or (template and template.model) or source.model_id
+def model_name(
+    source: Source, model: str | None, template: llm.Template | None, stored: str | None = None
+) -> str:
+    """Who summarizes: the model asked for, the template's, the stored, the conversation's own."""
+    return model or (template and template.model) or stored or source.model_id
 
 
 def default_database() -> Path:
@@ -305,8 +307,8 @@ def _window(model_id: str, keep: Size) -> int:
     if window is None:
         raise ConversationError(
             f"No context window known for {model_id!r}, so --keep {keep} can't be counted. Use "
-            f'--keep 8k (tokens) or --keep 2x (exchanges), or put "window.{model_id}" into '
-            "compact.json in llm's user directory"
+            "--keep 8k (tokens) or --keep 2x (exchanges), or say the window: "
+            f"llm compact settings set window.{model_id} 32k"
         )
     return window
 

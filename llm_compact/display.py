@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -150,6 +151,21 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
             counted += f", {_count(exchanges, 'exchange')}"
         click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
     click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
+
+
+def show_settings(stored: Sequence[tuple[str, str]]) -> None:
+    """What `llm compact settings list` prints."""
+    for name, value in stored:
+        model = name.removeprefix("learned.")
+        is_learned = model != name
+        click.echo(f"window.{model}: {value} (learned)" if is_learned else f"{name}: {value}")
+    if not stored:
+        click.echo("No settings stored.", err=True)
+
+
+def show_change(told: str) -> None:
+    """What became of a setting."""
+    click.echo(told, err=True)
 
 
 def _counted_by(plan: Plan) -> str:
