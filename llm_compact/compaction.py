@@ -210,8 +210,8 @@ def plan_compaction(
     allowance = None
     if limit:
         fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
-        fixed += MESSAGE_TOKENS + calibration.tokens(_room(sum(sizes), max_summary, limit))
-        allowance = _allowance(body, tokens, limit, fixed)
+        room = calibration.tokens(_room(sum(sizes), max_summary, limit))
+        allowance = _allowance(body, tokens, limit, fixed + MESSAGE_TOKENS, room)
     cut = choose_cut(body, tokens, keep, window or 0, allowance)
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
@@ -241,9 +241,9 @@ def plan_compaction(
         generation=generation,
         stands_for=len(head.originals),
         messages_summarized=len(replaced_sizes) + len(summarized),
-        messages_kept=len(kept),
+        messages_kept=len(kept) - source.pending,
         exchanges_summarized=len(requests(summarized)),
-        exchanges_kept=len(requests(kept)),
+        exchanges_kept=len(requests(kept)) - source.pending,
         tokens_before=calibration.conversation(sizes),
         tokens_summarized=calibration.tokens(head.tokens),
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
@@ -261,12 +261,13 @@ def size_of(messages: Sequence[Message], unit: Unit) -> int:
 
 
 def _allowance(
-    body: Sequence[Message], tokens: Sequence[int], limit: Size, fixed: int
+    body: Sequence[Message], tokens: Sequence[int], limit: Size, fixed: int, room: int
 ) -> Allowance:
-    """What the tail may weigh below a limit. `fixed` are the tokens of all that is no tail."""
+    """What the tail may weigh below a limit, beside the `fixed` tokens and a summary's room."""
     aim, most = int(limit.value * AIM), int(limit.value * MOST_LEFT) - 1
     if limit.unit == "tokens":
-        return Allowance(tokens, aim - fixed, most - fixed)
+        # Most summaries take about half of their room, and some all of it.
+        return Allowance(tokens, aim - fixed - room // 2, most - fixed - room)
     if limit.unit == "messages":
         return Allowance([1] * len(body), aim - 2, most - 2)
     starts = set(requests(body))
@@ -330,7 +331,7 @@ def carry_out(
         draft = draft_compaction(plan, summarizer, watch=watch)
     except SummarizerError as ex:
         raise SummarizerError(f"{ex}. Nothing was written") from ex
-    with _uninterrupted():
+    with uninterrupted():
         stored = store_compaction(db, plan.source, draft, again=again)
     return Compaction(
         **vars(draft.record),
@@ -396,7 +397,7 @@ def draft_compaction(
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Ctrl-C does nothing in the milliseconds of the write: nobody could tell what it came to."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from llm.serialization import UsageDict
 from sqlite_utils.migrations import Migrations
 
 from . import legacy
-from .conversation import Marker, compacted_chain, history_of
+from .conversation import Marker, compacted_chain, history_of, is_request
 from .errors import AlreadyCompacted, ConversationError, StoreError
-from .tokens import Reported
+from .tokens import Reported, reported_usage
 
 LOCK_TIMEOUT_MS = 10_000
 
@@ -75,7 +75,7 @@ class Live:
     """What is different about a conversation that is going on in this process."""
 
     pending: int
-    "How many of its last messages are a prompt without an answer, which llm will log itself."
+    "How many of its last messages are a prompt without an answer: none or one."
     in_place: bool
     "Whether it goes on under its own id: nothing of it was logged, or this prompt began it."
 
@@ -102,9 +102,9 @@ class Source:
     "Present if it is not read from the log but going on."
 
     @property
-    def said(self) -> tuple[Message, ...]:
-        """The messages without a prompt that waits for its answer: what a log may hold."""
-        return self.messages[: len(self.messages) - (self.live.pending if self.live else 0)]
+    def pending(self) -> int:
+        """How many of its last messages are a prompt without an answer, which llm logs itself."""
+        return self.live.pending if self.live else 0
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,15 @@ def open_log(path: Path) -> Iterator[sqlite_utils.Database]:
         raise StoreError(f"{path}: {ex}. Nothing was written") from ex
 
 
+def create_log(path: Path) -> None:
+    """Make sure that there is a log, as llm does. Raises `StoreError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sqlite_utils.Database(path).close()
+    except (OSError, sqlite3.Error) as ex:
+        raise StoreError(f"{path}: {ex}") from ex
+
+
 def read_source(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     """Read a conversation, or without an id the one that `llm -c` would continue.
 
@@ -260,6 +269,105 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     )
 
 
+def read_live(
+    db: sqlite_utils.Database | None,
+    conversation_id: str,
+    model_id: str,
+    messages: Sequence[Message],
+    *,
+    name: str | None = None,
+    begun_here: bool = False,
+    fragments: Sequence[str] = (),
+    originals: Sequence[Message] | None = None,
+) -> Source:
+    """A conversation that is going on, with what its log adds to that, if there is one.
+
+    `begun_here` says that the prompt in progress began this conversation. `fragments` are those
+    that the log may not know yet, `originals` the messages without any compaction, where somebody
+    remembers them better than a log does.
+    """
+    pending = 1 if messages and is_request(messages, len(messages) - 1) else 0
+    tip = _hash_of(messages[: len(messages) - pending]) or ""
+    known = Source(
+        id=conversation_id,
+        name=name,
+        model_id=model_id,
+        tip=tip,
+        messages=tuple(messages),
+        originals=tuple(history_of(messages).body if originals is None else originals),
+        fragments=tuple(fragments),
+        compacted_as=None,
+        live=Live(pending, in_place=True),
+    )
+    if db is None:
+        return known
+    with _migrated(db) as readable:
+        logged = _thread_tip(readable, conversation_id)
+        row = _row(
+            readable,
+            "select name from threads where id = ? union all "
+            "select name from conversations where id = ?",
+            conversation_id,
+            conversation_id,
+        )
+        if originals is None:
+            store = LogStore(readable)  # type: ignore[no-untyped-call]
+            known = replace(known, originals=tuple(_originals(readable, store, messages)))
+        logged_fragments = _all_fragments(readable, conversation_id, logged or tip, messages)
+        return replace(
+            known,
+            name=row["name"] if row else name,
+            fragments=tuple(dict.fromkeys([*fragments, *logged_fragments])),
+            live=Live(pending, in_place=begun_here or row is None),
+        )
+
+
+def read_reported(
+    db: sqlite_utils.Database, conversation_id: str, model_id: str, messages: Sequence[Message]
+) -> list[Reported]:
+    """What the provider counted in the logged turns of a conversation that begins like this."""
+    with _migrated(db) as readable:
+        tip = _thread_tip(readable, conversation_id)
+        if tip is None:
+            return []
+        length = _row(
+            readable,
+            "with recursive chain(hash) as (select ? union all "
+            "select parent_hash from messages join chain using (hash) "
+            "where parent_hash is not null) select count(*) as messages from chain",
+            tip,
+        )
+        said = messages[: length["messages"]] if length else ()
+        return _reported(readable, conversation_id, model_id, tip, said)
+
+
+def newest_generation(db: sqlite_utils.Database, conversation_id: str) -> str:
+    """The conversation that this one was compacted into, and so on, if nothing was said since.
+
+    A compaction amid a prompt is one of a state that has more messages than its source had.
+    """
+    if not db.table("compactions").exists():
+        return conversation_id
+    seen = [conversation_id]
+    while True:
+        tip = _thread_tip(db, seen[-1]) or _hash_of(_legacy_messages(db, seen[-1]))
+        row = _row(
+            db,
+            "select conversation_id from compactions where source_conversation_id = ? "
+            "and conversation_id != source_conversation_id "
+            "and conversation_id in (select id from threads) and exists ("
+            "with recursive chain(hash) as (select source_tip_hash union all "
+            "select parent_hash from messages join chain using (hash) "
+            "where parent_hash is not null) select 1 from chain where hash = ?) "
+            "order by turn_id desc limit 1",
+            seen[-1],
+            tip or "",
+        )
+        if row is None or row["conversation_id"] in seen:
+            return seen[-1]
+        seen.append(row["conversation_id"])
+
+
 def check_writable(db: sqlite_utils.Database) -> None:
     """Raises `sqlite3.Error` where nothing could be written, before a summary is paid for."""
     db.conn.execute("begin immediate")
@@ -317,10 +425,11 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
     chain = draft.chain(source)
     first = len(chain) - len(draft.tail)
     prompt, answer = chain[: first - 1], chain[first - 1]
-    tail = chain[first : len(chain) - (len(source.messages) - len(source.said))]
+    tail = chain[first : len(chain) - source.pending]
     if _row(db, "select hash from messages where hash = ?", source.tip) is None:
         # Lineage follows hashes, so the source's must lead somewhere.
-        store.ensure_chain(source.said, fragments=source.fragments)
+        said = source.messages[: len(source.messages) - source.pending]
+        store.ensure_chain(said, fragments=source.fragments)
     # Before log() stores it: log() would copy the text of fragments that it is not told of.
     store.ensure_chain(prompt, fragments=source.fragments)
     response = llm.Response.from_dict(
@@ -476,30 +585,17 @@ def _reported(
         [thread_id, model_id, summary.marker.compaction if summary else ""],
     )
     reported = [
-        _report(turn, place[turn["parent_message_hash"]], place[turn["tip_message_hash"]])
+        reported_usage(
+            place[turn["parent_message_hash"]],
+            place[turn["tip_message_hash"]],
+            turn["input_tokens"],
+            turn["output_tokens"],
+            _details(turn["token_details"]),
+        )
         for turn in turns
         if turn["parent_message_hash"] in place and turn["tip_message_hash"] in place
     ]
     return sorted(reported, key=lambda report: report.sent)
-
-
-def _report(turn: dict[str, Any], sent: int, answered: int) -> Reported:
-    details = _details(turn["token_details"])
-    # Anthropic's input_tokens leave out what went through its cache. Proxies that use the same
-    # names beside OpenAI's have it in both.
-    cached = 0
-    if "prompt_tokens_details" not in details:
-        cached = _number(details, "cache_creation_input_tokens")
-        cached += _number(details, "cache_read_input_tokens")
-    output = turn["output_tokens"]
-    if output is not None:
-        reasoning = (
-            _number(details, "output_tokens_details", "reasoning_tokens")
-            or _number(details, "completion_tokens_details", "reasoning_tokens")
-            or _number(details, "thoughtsTokenCount")
-        )
-        output = max(0, output - reasoning)
-    return Reported(sent, turn["input_tokens"] + cached, answered, output)
 
 
 def _details(text: str | None) -> dict[str, Any]:
@@ -508,13 +604,6 @@ def _details(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return details if isinstance(details, dict) else {}
-
-
-def _number(details: dict[str, Any], *keys: str) -> int:
-    value: Any = details
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, int) else 0
 
 
 def _newest_conversation(db: sqlite_utils.Database) -> str | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from llm.parts import AttachmentPart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
@@ -153,6 +153,33 @@ class Reported:
     @property
     def tokens(self) -> int:
         return self.input + (self.output or 0)
+
+
+def reported_usage(
+    sent: int, answered: int, input: int, output: int | None, details: Mapping[str, Any]
+) -> Reported:
+    """What a provider counted, from the usage that llm has of it and the provider's details."""
+    # Anthropic's input_tokens leave out what went through its cache. Proxies that use the same
+    # names beside OpenAI's have it in both.
+    cached = 0
+    if "prompt_tokens_details" not in details:
+        cached = _number(details, "cache_creation_input_tokens")
+        cached += _number(details, "cache_read_input_tokens")
+    if output is not None:
+        reasoning = (
+            _number(details, "output_tokens_details", "reasoning_tokens")
+            or _number(details, "completion_tokens_details", "reasoning_tokens")
+            or _number(details, "thoughtsTokenCount")
+        )
+        output = max(0, output - reasoning)
+    return Reported(sent, input + cached, answered, output)
+
+
+def _number(details: Mapping[str, Any], *keys: str) -> int:
+    value: Any = details
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int) else 0
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import llm
@@ -24,6 +25,32 @@ class Turn:
     "Empty if the model said nothing, or was not asked."
     position: int
     "How many messages of the chain precede the output."
+
+
+class ChainPrompt(llm.Prompt):
+    """A prompt with another chain of messages, and everything else as it was.
+
+    The system prompt of the chain is the prompt's as well: some adapters read it only there, and
+    llm tells it only once in a conversation.
+    """
+
+    def __init__(self, prompt: llm.Prompt, messages: Sequence[Message]) -> None:
+        # No field is named, so that none is forgotten.
+        vars(self).update(vars(prompt))
+        self.chain = list(messages)
+
+    @property
+    def messages(self) -> list[Message]:
+        return list(self.chain)
+
+    @property
+    def system(self) -> str:
+        own: str = super().system
+        # Models that have no system prompt raise if they are given one.
+        if own or not getattr(self.model, "allows_system_prompt", True):
+            return own
+        system = takewhile(lambda message: message.role == "system", self.chain)
+        return "\n\n".join(map(text_of, system))
 
 
 class PastPrompt(llm.Prompt):
@@ -64,6 +91,13 @@ def stand_in(
     responses = [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
     result: AnyConversation = kind(model=model, responses=responses, **known)
     return result
+
+
+def as_adapters_read_it(
+    model: AnyModel, prompt: llm.Prompt, conversation: AnyConversation | None
+) -> tuple[llm.Prompt, AnyConversation]:
+    """A prompt and its conversation with the whole chain in every place where adapters look."""
+    return ChainPrompt(prompt, prompt.messages), stand_in(model, prompt, conversation)
 
 
 def past_turns(prompt: llm.Prompt) -> list[Turn]:

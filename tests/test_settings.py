@@ -442,7 +442,7 @@ def test_from_python_the_caller_says_what_is_kept(long_talk: str) -> None:
     assert llm_compact.compact(model="extractive").exchanges_kept == 2
 
 
-def test_a_broken_file_does_not_touch_llm(
+def test_a_broken_file_stops_a_prompt_that_would_go_without_its_settings(
     models: Plugin, log: Log, run: Run, user_path: Path
 ) -> None:
     user_path.mkdir()
@@ -451,4 +451,6 @@ def test_a_broken_file_does_not_touch_llm(
 
     result = run("-m", "chatty", "When?")
 
-    assert (result.exit_code, result.output) == (0, "High water at 06:15\n")
+    assert result.exit_code == 1
+    assert "compact.json is not JSON" in result.output
+    assert models.chatty.sent == []
