@@ -1,8 +1,11 @@
-"""A chain of messages as a conversation of responses, which adapters before llm 0.32 read."""
+"""A call of a model with its chain of messages in every place where adapters look for it.
+
+Adapters before llm 0.32 read a conversation of responses, some others the system prompt alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeAlias
@@ -14,6 +17,31 @@ from .conversation import is_request, text_of
 
 AnyModel: TypeAlias = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
 AnyConversation: TypeAlias = llm.Conversation | llm.AsyncConversation
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a model's `execute` that is about to be made."""
+
+    model: AnyModel
+    execute: Callable[..., Any]
+    prompt: llm.Prompt
+    given: Mapping[str, Any]
+    "The other arguments by name: stream, response, conversation, key."
+
+    @property
+    def response(self) -> Any:
+        return self.given["response"]
+
+    @property
+    def conversation(self) -> Any:
+        return self.given.get("conversation")
+
+    def make(self) -> Any:
+        """Call the model, with all that was said in every place where adapters look for it."""
+        prompt = ChainPrompt(self.prompt, self.prompt.messages)
+        conversation = stand_in(self.model, prompt, self.conversation)
+        return self.execute(prompt, **{**self.given, "conversation": conversation})
 
 
 @dataclass(frozen=True)
@@ -91,13 +119,6 @@ def stand_in(
     responses = [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
     result: AnyConversation = kind(model=model, responses=responses, **known)
     return result
-
-
-def as_adapters_read_it(
-    model: AnyModel, prompt: llm.Prompt, conversation: AnyConversation | None
-) -> tuple[llm.Prompt, AnyConversation]:
-    """A prompt and its conversation with the whole chain in every place where adapters look."""
-    return ChainPrompt(prompt, prompt.messages), stand_in(model, prompt, conversation)
 
 
 def past_turns(prompt: llm.Prompt) -> list[Turn]:
