@@ -104,6 +104,34 @@ class PastPrompt(llm.Prompt):
         return list(self.chain[: self.position])
 
 
+class _Recalled:
+    """A conversation whose responses are made when somebody looks at them.
+
+    Only old adapters do, and a long chain makes many.
+    """
+
+    recall: Callable[[], list[Any]]
+
+    @property
+    def responses(self) -> list[Any]:
+        if "recalled" not in vars(self):
+            vars(self)["recalled"] = self.recall()
+        recalled: list[Any] = vars(self)["recalled"]
+        return recalled
+
+    @responses.setter
+    def responses(self, responses: list[Any]) -> None:
+        """llm begins each conversation with an empty list."""
+
+
+class _RecalledConversation(_Recalled, llm.Conversation):
+    pass
+
+
+class _RecalledAsyncConversation(_Recalled, llm.AsyncConversation):
+    pass
+
+
 def stand_in(
     model: AnyModel, prompt: llm.Prompt, conversation: AnyConversation | None
 ) -> AnyConversation:
@@ -112,12 +140,16 @@ def stand_in(
     Everything in `prompt.messages` is in it once, except what the prompt itself says. The kind
     is the model's, not the conversation's: a plugin may run a sync model for an async prompt.
     """
-    chain = prompt.messages
     is_async = isinstance(model, (llm.AsyncModel, llm.AsyncKeyModel))
-    kind: Any = llm.AsyncConversation if is_async else llm.Conversation
+    kind: Any = _RecalledAsyncConversation if is_async else _RecalledConversation
     known = {} if conversation is None else {"id": conversation.id, "name": conversation.name}
-    responses = [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
-    result: AnyConversation = kind(model=model, responses=responses, **known)
+
+    def recall() -> list[Any]:
+        chain = prompt.messages
+        return [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
+
+    result: AnyConversation = kind(model=model, **known)
+    result.recall = recall  # type: ignore[union-attr]
     return result
 
 
