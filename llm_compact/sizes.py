@@ -2,8 +2,8 @@
 
 Counting takes as long as tokenizing, and no decision needs the exact size of an old message: only
 what many of them have in sum. So of a long conversation the newest messages are counted, because
-a compaction keeps these, and of the rest a sample. Sums over a quarter of a conversation are
-within 4 % of the count in 9 of 10 cases, the whole is within 2 %.
+a compaction keeps these, and of the rest a sample. On real conversations the whole is within
+2.5 % of the count, and a quarter of one within 3 % in 9 of 10 cases.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from llm.parts import Message
 
 from .tokens import Content, content_of, count_text
 
-COUNTED = 64_000
+COUNTED = 48_000
 "Characters of the newest messages, which are counted one by one."
-SAMPLE = 128_000
+SAMPLE = 96_000
 "Characters that are counted of all the others together."
-BLOCK = 1_000
+BLOCK = 750
 "The sample is taken in blocks of so many characters, at even distances."
 STRETCHES = 16
 "The sample tells so many parts of the conversation apart."

@@ -120,7 +120,7 @@ class Content:
     """What there is to count in a message."""
 
     texts: tuple[tuple[str, str], ...]
-    "Each text behind its kind: the role of who said it, or what it is of a tool."
+    "Each text behind its kind: who said it, or that it is of a tool's call or result."
     besides: int
     "The plain count of all that is no text."
 
@@ -144,10 +144,10 @@ def content_of(message: Message) -> Content:
             texts.append((message.role, part.text))
         elif isinstance(part, ToolCallPart):
             arguments = json.dumps(part.arguments, ensure_ascii=False)
-            texts += [("name", part.name), ("arguments", arguments)]
+            texts += [("call", part.name), ("call", arguments)]
             besides += MESSAGE_TOKENS
         elif isinstance(part, ToolResultPart):
-            texts.append(("output", part.output))
+            texts.append(("result", part.output))
             besides += MESSAGE_TOKENS + ATTACHMENT_TOKENS * len(part.attachments)
         elif isinstance(part, AttachmentPart):
             besides += ATTACHMENT_TOKENS

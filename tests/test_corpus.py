@@ -64,7 +64,14 @@ def true_tokens() -> dict[str, int]:
 def sizes(id: str, count: Callable[[str], int]) -> list[int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("llm_compact.tokens.counter", lambda: Counter("test", count))
-    XX
+        return message_sizes(conversations()[id])
+
+
+def true_sizes(id: str) -> list[int]:
+    """Each message counted exactly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("llm_compact.tokens.counter", find_counter)
+        return [message_tokens(message) for message in conversations()[id]]
 
 
 @pytest.fixture(scope="module")
