@@ -79,11 +79,10 @@ def load_chain(store: LogStore, tip: str) -> Chain:
         parts = _parts(db, hashes)
     except _UnknownForm:
         return Chain(store.load_chain(tip), hashes)
-    messages = [
-        Message(role, parts[hash], json.loads(metadata) if metadata else None)
-        for hash in hashes
-        for _, role, metadata in (rows[hash],)
-    ]
+    messages = []
+    for hash in hashes:
+        _, role, metadata = rows[hash]
+        messages.append(Message(role, parts[hash], json.loads(metadata) if metadata else None))
     return Chain(messages, hashes)
 
 
@@ -129,10 +128,11 @@ def _part(
 ) -> Part:
     if REFERENCES.isdisjoint(payload):
         return Part.from_dict(payload)  # type: ignore[arg-type]
-    if "text_ref" in payload:
+    pieces = payload.get("text_ref")
+    if pieces is not None:
         payload["text"] = "".join(
             piece["literal"] if "literal" in piece else fragments.get(piece["fragment"], "")
-            for piece in payload["text_ref"]
+            for piece in pieces
         )
     attached = [attachments[id] for id in _attachment_ids(payload)]
     own = {key: value for key, value in payload.items() if key not in REFERENCES}
@@ -145,16 +145,15 @@ def _part(
 
 
 def _fragment_ids(payload: Payload) -> list[int]:
-    pieces = payload.get("text_ref", [])
+    pieces = payload.get("text_ref") or []
     if any(piece.keys() not in ({"literal"}, {"fragment"}) for piece in pieces):
         raise _UnknownForm
     return [piece["fragment"] for piece in pieces if "fragment" in piece]
 
 
 def _attachment_ids(payload: Payload) -> list[str]:
-    attached = (
-        [payload["attachment"]] if "attachment" in payload else payload.get("attachments", [])
-    )
+    single = [payload["attachment"]] if "attachment" in payload else []
+    attached = single or payload.get("attachments") or []
     if any(reference.keys() != {"id"} for reference in attached):
         raise _UnknownForm
     return [reference["id"] for reference in attached]

@@ -27,7 +27,7 @@ STRETCHES = 16
 
 
 def message_sizes(messages: Sequence[Message]) -> list[int]:
-    """The plain count of each message: counted if the conversation is short, or the message new."""
+    """The plain count of each message, counted if it is new or the conversation is short."""
     contents = list(map(content_of, messages))
     lengths = [sum(len(text) for _, text in content.texts) for content in contents]
     counted_from = 0

@@ -1,7 +1,7 @@
 """The log database: reading a conversation, and writing a compacted one with its record.
 
-llm's `LogStore` is used here and nowhere else. Its docs call the tables public and the class
-internal, so tests/test_contract.py holds what we rely on.
+llm's `LogStore` is used here, and in chain.py, which reads for it, and nowhere else. Its docs call
+the tables public and the class internal, so tests/test_contract.py holds what we rely on.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_a_chain_is_read_as_llm_reads_it(
     assert chain.hashes[-1] == tip
 
 
-def test_what_llm_reads_by_itself_is_little(tmp_path: Path) -> None:
+def test_fragments_and_attachments_are_no_reason_to_leave_a_chain_to_llm(tmp_path: Path) -> None:
     store = NewerStore(sqlite_utils.Database(tmp_path / "logs.db"))
     messages = [
         llm.user("The tide table for Ribe", AttachmentPart(attachment=PICTURE)),
