@@ -79,7 +79,7 @@ def test_the_tables_have_the_columns_that_we_read_and_write(store: LogStore) -> 
 
 
 def test_the_tables_that_we_read_chains_from_have_these_columns_only(store: LogStore) -> None:
-    # With others llm reads the chain, which takes three times as long.
+    # With others llm reads the chain, which takes twice as long.
     assert {table: set(store.db[table].columns_dict) for table in COLUMNS} == COLUMNS
 
 
