@@ -10,7 +10,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import llm
@@ -19,7 +19,15 @@ from llm.parts import Message
 from llm.utils import monotonic_ulid
 
 from .background import Steps, Wait, drive, drive_async, in_background
-from .compaction import Plan, Trigger, draft_compaction, plan_compaction, size_of, uninterrupted
+from .compaction import (
+    MOST_LEFT,
+    Plan,
+    Trigger,
+    draft_compaction,
+    plan_compaction,
+    size_of,
+    uninterrupted,
+)
 from .conversation import history_of, local_calls, text_of
 from .errors import (
     CompactionError,
@@ -30,10 +38,13 @@ from .errors import (
 )
 from .meter import Meter
 from .overflow import overflow_in
+from .placeholder import restored
 from .policy import Policy, Voice
+from .prune import draft_pruning
 from .settings import remember_window
 from .store import (
     Draft,
+    PrunedDraft,
     Source,
     Stored,
     create_log,
@@ -79,8 +90,17 @@ class Ongoing:
     "Tokens that a provider has refused as too many."
     known: tuple[str, Sequence[Message], int] | None = None
     "The last compaction, the original messages at that time, and how many of them were kept."
+    pruned: dict[str, Message] = field(default_factory=dict)
+    "The messages whose tool output was shortened, as they were, by their hash."
     is_full: bool = False
     "Whether it was told that nothing can be made smaller."
+
+    def remember(self, source: Source, draft: Draft) -> None:
+        """Keep what a compaction takes out of the conversation: there may be no log that has it."""
+        if isinstance(draft, PrunedDraft):
+            self.pruned.update(draft.originals)
+        else:
+            self.known = (draft.turn_id, source.originals, len(draft.tail))
 
 
 class Session:
@@ -254,9 +274,11 @@ class Session:
             window=self._window(call.model),
             calibration=ongoing.meter.calibration,
         )
-        draft = yield from self._draft(call, plan, trigger, is_needed)
+        draft = self._pruned(plan, limit, trigger)
+        if draft is None:
+            draft = yield from self._draft(call, plan, trigger, is_needed)
         stored = self._store(source, draft)
-        ongoing.known = (draft.turn_id, source.originals, len(draft.tail))
+        ongoing.remember(source, draft)
         ongoing.meter.restart()
         ongoing.is_full = False
         if stored:
@@ -267,6 +289,17 @@ class Session:
         call.response.prompt = ChainPrompt(call.prompt, draft.chain(source))
         self.voice.compacted(source, draft, stored)
         return replace(call, prompt=call.response.prompt)
+
+    def _pruned(self, plan: Plan, limit: Size | None, trigger: Trigger) -> Draft | None:
+        """The conversation with its old tool output shortened, where that is enough."""
+        # What leaves less than any compaction may leave is far from the limit again.
+        if trigger != "auto" or limit is None or limit.unit != "tokens":
+            return None
+        try:
+            draft = draft_pruning(plan, trigger=trigger, is_logged=self.policy.is_stored)
+        except NothingToCompact:
+            return None
+        return draft if draft.record.tokens_after < limit.value * MOST_LEFT else None
 
     def _draft(self, call: Call, plan: Plan, trigger: Trigger, is_needed: bool) -> Steps[Draft]:
         name = self.policy.summarizer or call.model.model_id
@@ -314,6 +347,7 @@ class Session:
                 begun_here=ongoing.is_begun_here,
                 fragments=_fragments(conversation, call.prompt),
                 originals=_remembered(ongoing, messages),
+                pruned=ongoing.pruned,
             )
 
     @contextmanager
@@ -523,4 +557,4 @@ def _remembered(ongoing: Ongoing, messages: Sequence[Message]) -> list[Message] 
     compaction, originals, kept = ongoing.known
     if history.summary.marker.compaction != compaction:
         return None
-    return [*originals, *history.body[kept:]]
+    return [*originals, *restored(history.body[kept:], ongoing.pruned.get)]

@@ -18,10 +18,11 @@ from llm.parts import Message
 from llm.utils import monotonic_ulid
 
 from .check import check_length, summary_text
-from .conversation import history_of, requests, without_reasoning
+from .conversation import generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
+from .placeholder import restored_from
 from .sizes import message_sizes
 from .store import (
     Draft,
@@ -88,6 +89,7 @@ class Plan:
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
+    cut: Cut
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def plan_compaction(
     body_sizes = sizes[len(sizes) - len(body) :]
     originals = by_reference(source.originals, source.fragments)
     language = language_of(originals)
-    generation = previous.marker.generation + 1 if previous else 1
+    generation = generation_of(source.messages) + 1
     request = words(language)["request"].replace("{n}", str(generation))
     request_tokens = MESSAGE_TOKENS + count_text(request)
     tokens = [calibration.tokens(size) for size in body_sizes]
@@ -221,7 +223,9 @@ def plan_compaction(
         kept_tokens += size if sent is message else message_tokens(sent)
     room = _room(head_tokens, max_summary, limit)
     head = Head(
-        messages=by_reference(body[: cut.position], source.fragments),
+        messages=by_reference(
+            restored_from(body, source.originals)[: cut.position], source.fragments
+        ),
         previous=previous.text if previous else None,
         originals=_replaced(originals, body, cut),
         tokens=head_tokens,
@@ -249,6 +253,7 @@ def plan_compaction(
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
+        cut=cut,
     )
 
 
@@ -331,14 +336,21 @@ def carry_out(
         draft = draft_compaction(plan, summarizer, watch=watch)
     except SummarizerError as ex:
         raise SummarizerError(f"{ex}. Nothing was written") from ex
+    return stored_compaction(db, plan.source, draft, again=again)
+
+
+def stored_compaction(
+    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
+) -> Compaction:
+    """Store a draft, and tell what it is now. Raises `StoreError`; then nothing was written."""
     with uninterrupted():
-        stored = store_compaction(db, plan.source, draft, again=again)
+        stored = store_compaction(db, source, draft, again=again)
     return Compaction(
         **vars(draft.record),
         id=stored.conversation_id,
         turn_id=draft.turn_id,
-        source_id=plan.source.id,
-        model=plan.source.model_id,
+        source_id=source.id,
+        model=source.model_id,
         summary=draft.summary,
         is_newest=stored.is_newest,
     )
