@@ -182,6 +182,7 @@ def run(
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
             again=again,
+            prune_tools=prune_tools,
         )
         if prune_tools:
             _prune(db, plan, database, dry_run, again, json_output, quiet)

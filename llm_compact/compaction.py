@@ -125,6 +125,7 @@ def compact(
     keep: str | None = None,
     max_summary: str | None = None,
     focus: str | None = None,
+    prune_tools: bool = False,
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -133,7 +134,8 @@ def compact(
     own log, without `model` the conversation's own model summarizes. `keep` is a size such as
     "2x" (exchanges), "6m" (messages), "8k" (tokens) or "20%" (of the model's context window),
     `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
-    "32k" (the summarizer's context window).
+    "32k" (the summarizer's context window). With `prune_tools` there is no summary and no
+    summarizer: only the large tool output in the older part is shortened.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -144,8 +146,17 @@ def compact(
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
         plan = plan_compaction(
-            source, keep=keep_size, max_summary=longest, focus=focus, again=again
+            source,
+            keep=keep_size,
+            max_summary=longest,
+            focus=focus,
+            again=again,
+            prune_tools=prune_tools,
         )
+        if prune_tools:
+            from .prune import draft_pruning
+
+            return stored_compaction(db, source, draft_pruning(plan), again=again)
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
             model_name(source, model, own_prompt),
@@ -180,13 +191,15 @@ def plan_compaction(
     limit: Size | None = None,
     window: int | None = None,
     calibration: Calibration | None = None,
+    prune_tools: bool = False,
 ) -> Plan:
     """Decide what is summarized and what is kept.
 
     `limit` is the size (tokens, messages or exchanges) that the conversation has reached: then it
     is to become so small that the limit is far again, and `keep` yields to that. `window` is the
     context window of the conversation's model in tokens, where it is known already, and
-    `calibration` how its provider counts.
+    `calibration` how its provider counts. With `prune_tools` it is decided what is old as if no
+    tool output had been shortened yet, so that it does not become more from one time to the next.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
     and `ConversationError` when the conversation can't be cut, or `keep` is a percentage and the
@@ -214,7 +227,14 @@ def plan_compaction(
         fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
         room = calibration.tokens(_room(sum(sizes), max_summary, limit))
         allowance = _allowance(body, tokens, limit, fixed + MESSAGE_TOKENS, room)
-    cut = choose_cut(body, tokens, keep, window or 0, allowance)
+    whole = restored_from(body, source.originals)
+    weights = [
+        calibration.tokens(message_tokens(original))
+        if prune_tools and original is not now
+        else size
+        for now, original, size in zip(body, whole, tokens, strict=True)
+    ]
+    cut = choose_cut(body, weights, keep, window or 0, allowance)
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
@@ -223,9 +243,7 @@ def plan_compaction(
         kept_tokens += size if sent is message else message_tokens(sent)
     room = _room(head_tokens, max_summary, limit)
     head = Head(
-        messages=by_reference(
-            restored_from(body, source.originals)[: cut.position], source.fragments
-        ),
+        messages=by_reference(whole[: cut.position], source.fragments),
         previous=previous.text if previous else None,
         originals=_replaced(originals, body, cut),
         tokens=head_tokens,
