@@ -117,6 +117,7 @@ class Session:
         self._ongoing: dict[int, Ongoing] = {}
         self._in_progress: set[int] = set()
         self._windows: dict[str, int | None] = {}
+        self._first: Any = None
         self._is_unknown_told = False
 
     def wants(self, call: Call) -> bool:
@@ -124,14 +125,23 @@ class Session:
         # A model that is another one in a thread of its own hands the same response on.
         if _is_inside.get() or id(call.response) in self._in_progress or call.conversation is None:
             return False
+        if self.policy.is_single and not self._is_first(call.conversation):
+            return False
         if not getattr(call.model, "supports_conversation", True):
             return False
         # A hidden option of llm-anthropic, with which nothing is said.
         if getattr(call.prompt.options, "count_tokens", None):
             return False
-        if self.policy.is_single and self._ongoing and id(call.conversation) not in self._ongoing:
-            return False
-        return self.policy.threshold is not None or self._command(call.prompt) is not None
+        # An adapter that reads responses would find a command among them that came to nothing.
+        is_met = id(call.conversation) in self._ongoing
+        wants_all = self.policy.threshold is not None
+        return wants_all or is_met or self._command(call.prompt) is not None
+
+    def _is_first(self, conversation: Any) -> bool:
+        """Whether a conversation is the first that came by, be there something to do or not."""
+        if self._first is None:
+            self._first = conversation
+        return self._first is conversation
 
     def generate(self, call: Call) -> Iterator[Any]:
         """The chunks of a sync model's answer."""
