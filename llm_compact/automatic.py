@@ -26,6 +26,7 @@ from .errors import (
     ConversationError,
     NothingToCompact,
     SettingsError,
+    StoreError,
     SummarizerError,
 )
 from .meter import Meter
@@ -36,6 +37,7 @@ from .store import (
     Draft,
     Source,
     Stored,
+    check_writable,
     create_log,
     open_log,
     read_live,
@@ -239,8 +241,8 @@ class Session:
         try:
             steps = self._compacted(replace(call, prompt=command), ongoing, None, "manual", focus)
             yield from steps
-        except CompactionError as ex:
-            self.voice.warn(str(ex))
+        except Exception as ex:
+            self.voice.warn(_told(ex))
 
     def _tried(self, steps: Steps[Call], ongoing: Ongoing) -> Steps[Call | None]:
         """What comes of an attempt. Whatever goes wrong, the conversation goes on without it."""
@@ -249,8 +251,7 @@ class Session:
         except NothingToCompact as ex:
             self._tell_full(ongoing, str(ex))
         except Exception as ex:
-            told = str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
-            self._count_failure(f"Not compacted. {told}")
+            self._count_failure(f"Not compacted. {_told(ex)}")
         return None
 
     def _tell_full(self, ongoing: Ongoing, text: str) -> None:
@@ -288,8 +289,13 @@ class Session:
             calibration=ongoing.meter.calibration,
         )
         is_needed = trigger == "overflow" or (window is not None and tokens > window)
-        draft = yield from self._draft(call, plan, trigger, is_needed)
+        name = self.policy.summarizer or call.model.model_id
+        self._check_log()
+        draft = yield from self._draft(call, plan, name, trigger, is_needed)
         stored = self._store(source, draft)
+        # Where extractive stood in, the summarizer has failed all the same.
+        if name == EXTRACTIVE or draft.record.summarizer != EXTRACTIVE:
+            self._failures = 0
         ongoing.known = (draft.turn_id, source.originals, len(draft.tail))
         ongoing.meter.restart()
         ongoing.is_full = False
@@ -302,8 +308,9 @@ class Session:
         self.voice.compacted(source, draft, stored)
         return replace(call, prompt=call.response.prompt)
 
-    def _draft(self, call: Call, plan: Plan, trigger: Trigger, is_needed: bool) -> Steps[Draft]:
-        name = self.policy.summarizer or call.model.model_id
+    def _draft(
+        self, call: Call, plan: Plan, name: str, trigger: Trigger, is_needed: bool
+    ) -> Steps[Draft]:
         try:
             summarizer = self._summarizer(name, call)
             self.voice.working(plan, summarizer.name)
@@ -314,7 +321,7 @@ class Session:
                 draft: Draft = yield Wait(future, seconds)
             except TimeoutError:
                 raise SummarizerError(
-                    f"The summarizer {name} did not answer within {seconds:,.0f} seconds"
+                    f"The summarizer {name} did not answer within {_shown(seconds)} seconds"
                 ) from None
         except SummarizerError as ex:
             if not is_needed or name == EXTRACTIVE:
@@ -323,7 +330,6 @@ class Session:
                 f"{str(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
             )
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
-        self._failures = 0
         return draft
 
     def _summarizer(self, name: str, call: Call) -> Summarizer:
@@ -356,10 +362,16 @@ class Session:
         with open_log(self.policy.log) as db:
             yield db
 
+    def _check_log(self) -> None:
+        """Nobody shall pay for a summary that can't be written."""
+        if self.policy.is_stored and self.policy.log is not None:
+            create_log(self.policy.log)
+            with open_log(self.policy.log) as db:
+                check_writable(db)
+
     def _store(self, source: Source, draft: Draft) -> Stored | None:
         if not self.policy.is_stored or self.policy.log is None:
             return None
-        create_log(self.policy.log)
         with open_log(self.policy.log) as db, uninterrupted():
             return store_compaction(db, source, draft, again=True)
 
@@ -369,7 +381,8 @@ class Session:
         if ongoing is None:
             overhead = _overhead(call.prompt)
             ongoing = Ongoing(Meter(replace(UNKNOWN, overhead=overhead)))
-            with self._log() as db:
+            # To count without the log is less exact, and no reason to leave a prompt unanswered.
+            with suppress(StoreError), self._log() as db:
                 if db:
                     model_id, messages = call.model.model_id, call.prompt.messages
                     ongoing.meter.report(read_reported(db, conversation.id, model_id, messages))
@@ -446,8 +459,8 @@ class Session:
         """The focus of a `!compact`, '' without one; None if it is none."""
         if not self.policy.is_chat:
             return None
-        word, _, focus = _typed(prompt).partition(" ")
-        return focus.strip() if word == _COMMAND else None
+        word, *focus = _typed(prompt).split(maxsplit=1) or [""]
+        return "".join(focus) if word == _COMMAND else None
 
 
 class _Command(ChainPrompt):
@@ -461,6 +474,14 @@ def _typed(prompt: llm.Prompt) -> str:
     """What a person typed, without the fragments in front of it."""
     text: str = prompt.prompt or ""
     return text.removeprefix("\n".join(prompt.fragments or [])).strip()
+
+
+def _told(ex: Exception) -> str:
+    return str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:g}"
 
 
 def _drafted(plan: Plan, summarizer: Summarizer, trigger: Trigger) -> Draft:
