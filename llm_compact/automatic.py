@@ -10,7 +10,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import llm
@@ -107,6 +107,8 @@ class Ongoing:
     "The last compaction, the original messages at that time, and how many of them were kept."
     is_full: bool = False
     "Whether it was told that nothing can be made smaller."
+    commands: list[llm.Prompt] = field(default_factory=list)
+    "Commands since the last prompt: what was attached to them belongs to the next one."
 
 
 class Session:
@@ -201,6 +203,10 @@ class Session:
         if focus is not None:
             yield from self._obey(call, ongoing, focus)
             return None
+        if any(command.fragments or command.attachments for command in ongoing.commands):
+            call.response.prompt = _Attached(call.prompt, ongoing.commands)
+            call = replace(call, prompt=call.response.prompt)
+        ongoing.commands = []
         call.response.done_callbacks.append(self._when_done(call, ongoing))
         limit = self._limit(call, ongoing)
         if limit is None or self.is_off:
@@ -238,6 +244,7 @@ class Session:
         call.response.prompt = command
         # It is no turn of the conversation.
         call.response.log_to_db = lambda db: None
+        ongoing.commands.append(prompt)
         try:
             steps = self._compacted(replace(call, prompt=command), ongoing, None, "manual", focus)
             yield from steps
@@ -464,10 +471,21 @@ class Session:
 
 
 class _Command(ChainPrompt):
-    """A prompt that was a command: its chain goes without it, but with what was attached."""
+    """A prompt that was a command, and is not in its chain."""
 
     def __init__(self, prompt: llm.Prompt) -> None:
         super().__init__(prompt, prompt.messages[:-1])
+
+
+class _Attached(ChainPrompt):
+    """A prompt with what was attached to the commands before it: llm gives that only once."""
+
+    def __init__(self, prompt: llm.Prompt, commands: Sequence[llm.Prompt]) -> None:
+        super().__init__(prompt, prompt.messages[:-1])
+        prompts = [*commands, prompt]
+        self.fragments = [fragment for each in prompts for fragment in each.fragments or []]
+        self.attachments = [attachment for each in prompts for attachment in each.attachments or []]
+        self.chain.append(llm.user(self.prompt or "", *self.attachments))
 
 
 def _typed(prompt: llm.Prompt) -> str:
