@@ -11,9 +11,10 @@ from typing import Any
 
 import llm
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 from conftest import LONG, Log
 from conversations import PICTURE
+from llm.cli import cli
 from llm.parts import AttachmentPart
 from llm.plugins import pm
 from scripted import Plugin, Reply, Script, Scripted, lookup
@@ -111,11 +112,17 @@ class Adapters(OldAdapters):
     @llm.hookimpl
     def register_tools(self, register: Any) -> None:
         register(ask_around)
+        register(ask_llm)
 
 
 def ask_around(turns: int) -> str:
     "Talk to somebody else for a while"
     return held_elsewhere(turns)
+
+
+def ask_llm() -> str:
+    "Run llm as a command"
+    return CliRunner().invoke(cli, ["-m", "old", "Hi", "--auto-threshold", "90k"]).output
 
 
 @pytest.fixture
@@ -371,6 +378,27 @@ def test_conversations_that_a_tool_holds_are_left_alone(
     assert [row["source_conversation_id"] for row in compactions(log)] == [source]
     assert len(log.threads()) == 2
     assert [len(chain) for chain in adapters.seen.chains] == [2 * n + 1 for n in range(20)]
+
+
+def test_a_tool_that_runs_llm_does_not_switch_compaction_off(
+    adapters: Adapters, models: Plugin, log: Log, run: Run
+) -> None:
+    calls = [("c1", "ask_llm", {})]
+    models.chatty.replies = [
+        Reply(LONG, calls=calls, usage=(None, None)),
+        *(
+            Reply(LONG, calls=[(f"c{n}", "lookup", {"key": LONG})], usage=(None, None))
+            for n in "23"
+        ),
+        "Done.",
+    ]
+
+    result = run("-m", "chatty", "Hi", "-T", "ask_llm", "-T", "lookup", *AUTO[:3], "extractive")
+
+    assert result.exit_code == 0, result.output
+    assert len(adapters.seen.requests) == 1
+    assert len({row["conversation_id"] for row in compactions(log)}) == 1
+    assert history_of(models.chatty.sent[-1].messages).summary
 
 
 @pytest.mark.parametrize(
