@@ -19,7 +19,16 @@ from llm.parts import Message
 from llm.utils import monotonic_ulid
 
 from .background import Steps, Wait, drive, drive_async, in_background
-from .compaction import Plan, Trigger, draft_compaction, plan_compaction, size_of, uninterrupted
+from .compaction import (
+    MOST_LEFT,
+    Plan,
+    Trigger,
+    draft_compaction,
+    fixed_size,
+    plan_compaction,
+    size_of,
+    uninterrupted,
+)
 from .conversation import history_of, local_calls, text_of
 from .errors import (
     CompactionError,
@@ -81,6 +90,8 @@ class Ongoing:
     "The last compaction, the original messages at that time, and how many of them were kept."
     is_full: bool = False
     "Whether it was told that nothing can be made smaller."
+    surplus: int | None = None
+    "What a compaction left besides what has to stay, while that is above the limit together."
 
 
 class Session:
@@ -167,15 +178,24 @@ class Session:
             return None
         call.response.done_callbacks.append(self._when_done(call, ongoing))
         limit = self._limit(call, ongoing)
-        if limit is None or self._size(call.prompt.messages, ongoing, limit) <= limit.value:
+        if limit is None:
             return call
-        if self.is_off and self._fits(call, ongoing):
+        size = self._size(call.prompt.messages, ongoing, limit)
+        if size <= limit.value:
+            return call
+        is_idle = self.is_off or self._is_stuck(call, ongoing, limit, size)
+        if is_idle and self._fits(call, ongoing):
             return call
         steps = self._compacted(call, ongoing, limit, "auto")
         compacted = yield from self._tried(steps, ongoing)
-        if compacted and self._size(compacted.prompt.messages, ongoing, limit) > limit.value:
+        ready = compacted or call
+        left = self._size(ready.prompt.messages, ongoing, limit)
+        if left <= limit.value:
+            ongoing.is_full, ongoing.surplus = False, None
+        elif compacted:
             self._tell_full(ongoing, "The newest request alone is above the threshold")
-        return compacted or call
+            ongoing.surplus = left - self._fixed(ready, ongoing, limit)
+        return ready
 
     def _after_overflow(self, call: Call, ex: Exception) -> Steps[Call | None]:
         """The call once more with less, if it was refused as too long."""
@@ -218,6 +238,17 @@ class Session:
             self._count_failure(f"Not compacted. {told}")
         return None
 
+    def _is_stuck(self, call: Call, ongoing: Ongoing, limit: Size, size: int) -> bool:
+        # A large request stays through all rounds of its tool loop. To summarize each of them by
+        # itself would cost a summary a round and help nobody.
+        if ongoing.surplus is None:
+            return False
+        expected = self._fixed(call, ongoing, limit) + ongoing.surplus
+        return expected > limit.value and size - expected <= limit.value * (1 - MOST_LEFT)
+
+    def _fixed(self, call: Call, ongoing: Ongoing, limit: Size) -> int:
+        return fixed_size(call.prompt.messages, limit.unit, ongoing.meter.calibration)
+
     def _tell_full(self, ongoing: Ongoing, text: str) -> None:
         if not ongoing.is_full:
             self.voice.warn(text)
@@ -258,7 +289,6 @@ class Session:
         stored = self._store(source, draft)
         ongoing.known = (draft.turn_id, source.originals, len(draft.tail))
         ongoing.meter.restart()
-        ongoing.is_full = False
         if stored:
             call.conversation.id = stored.conversation_id
             ongoing.is_begun_here = True
