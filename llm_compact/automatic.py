@@ -68,7 +68,8 @@ LEAST_SHARE = 4
 "A quarter of it is there for the request, however long an answer may be."
 HARDER = 0.7
 "The share of a request that was too long which is the limit after that."
-NAME_LENGTH = 100
+NAME_LENGTH = 32
+"Characters of a conversation's name, as llm cuts it."
 
 _COMMAND = "!compact"
 _NOTHING: Any = object()
@@ -529,7 +530,10 @@ def _reserve(prompt: llm.Prompt, window: int) -> int:
 def _name(messages: Sequence[Message]) -> str | None:
     """What a conversation is called that nobody has logged yet: its first words, as llm does."""
     said = (" ".join(text_of(message).split()) for message in messages if message.role == "user")
-    return next((text[:NAME_LENGTH] for text in said if text), None)
+    words = next((text for text in said if text), None)
+    if words is None or len(words) <= NAME_LENGTH:
+        return words
+    return words[: NAME_LENGTH - 1] + "…"
 
 
 def _fragments(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]:
