@@ -176,23 +176,7 @@ def test_each_row_of_the_log_is_the_same_with_and_without_the_plugin(both: Any) 
     assert not (directory / "with" / "compact.json").exists()
 
 
-@pytest.fixture(scope="module")
-def long_file() -> list[bytes]:
-    """The log of the long talk, once it was held: each message costs a disk some milliseconds."""
-    return []
-
-
-@pytest.fixture
-def long_log(long_file: list[bytes], models: Plugin, log: Log, request: Any) -> Log:
-    """A log with the long talk: about 600 tokens, seven exchanges with what is asked next."""
-    if not long_file:
-        request.getfixturevalue("long_talk")
-        long_file.append(log.path.read_bytes())
-    log.path.parent.mkdir(exist_ok=True)
-    log.path.write_bytes(long_file[0])
-    return log
-
-
+# The long talk is about 600 tokens, seven exchanges with what is asked next.
 SOURCES = [
     # option, variable, setting, whether it is compacted
     (None, None, None, False),
@@ -224,7 +208,8 @@ def test_an_option_beats_the_environment_and_that_beats_the_setting(
     variable: str | None,
     setting: str | None,
     is_compacted: bool,
-    long_log: Log,
+    long_talk: str,
+    log: Log,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -237,7 +222,7 @@ def test_an_option_beats_the_environment_and_that_beats_the_setting(
     result = say(run, command, "-c", *options, "--compact-model", "extractive")
 
     assert result.exit_code == 0, result.output
-    assert len(long_log.threads()) == (2 if is_compacted else 1)
+    assert len(log.threads()) == (2 if is_compacted else 1)
     assert ("Compacted" in result.stderr) == is_compacted
 
 
@@ -256,7 +241,8 @@ def test_the_summarizer_comes_from_the_option_the_environment_or_the_setting(
     variable: str | None,
     setting: str | None,
     summarizer: str,
-    long_log: Log,
+    long_talk: str,
+    log: Log,
     models: Plugin,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
@@ -271,14 +257,14 @@ def test_the_summarizer_comes_from_the_option_the_environment_or_the_setting(
     result = say(run, "prompt", "-c", "--auto-threshold", "300", *options)
 
     assert result.exit_code == 0, result.output
-    assert compactions(long_log)[0]["summarizer"] == summarizer
+    assert compactions(log)[0]["summarizer"] == summarizer
 
 
 @pytest.mark.parametrize(
     ("option", "setting", "kept"), [(None, "2x", 1), ("1m", "2x", 0), ("2x", "1m", 1)]
 )
 def test_what_is_kept_comes_from_the_option_or_the_setting(
-    option: str | None, setting: str, kept: int, long_log: Log, run: Run
+    option: str | None, setting: str, kept: int, long_talk: str, log: Log, run: Run
 ) -> None:
     store(run, "keep", setting)
     options = ["--compact-keep", option] if option else []
@@ -289,7 +275,7 @@ def test_what_is_kept_comes_from_the_option_or_the_setting(
 
     # What is asked now is kept besides.
     assert result.exit_code == 0, result.output
-    assert compactions(long_log)[0]["exchanges_kept"] == kept
+    assert compactions(log)[0]["exchanges_kept"] == kept
 
 
 @pytest.mark.parametrize(
@@ -297,22 +283,22 @@ def test_what_is_kept_comes_from_the_option_or_the_setting(
     [(None, "500", True), (None, "32k", False), ("500", "32k", True), ("32k", "500", False)],
 )
 def test_the_window_comes_from_the_option_or_the_setting(
-    option: str | None, setting: str, is_compacted: bool, long_log: Log, run: Run
+    option: str | None, setting: str, is_compacted: bool, long_talk: str, log: Log, run: Run
 ) -> None:
     store(run, "window.chatty", setting)
     options = ["--window", option] if option else []
 
     say(run, "prompt", "-c", "--auto-threshold", "70%", "--compact-model", "extractive", *options)
 
-    assert len(long_log.threads()) == (2 if is_compacted else 1)
+    assert len(log.threads()) == (2 if is_compacted else 1)
 
 
-def test_the_longest_summary_comes_from_the_setting(long_log: Log, run: Run) -> None:
+def test_the_longest_summary_comes_from_the_setting(long_talk: str, log: Log, run: Run) -> None:
     store(run, "max-summary", "40")
 
     say(run, "prompt", "-c", "--auto-threshold", "400", "--compact-model", "extractive")
 
-    assert 0 < compactions(long_log)[0]["summary_tokens"] <= 40
+    assert 0 < compactions(log)[0]["summary_tokens"] <= 40
 
 
 @pytest.mark.parametrize("command", ["prompt", "chat"])
@@ -328,34 +314,34 @@ def test_the_longest_summary_comes_from_the_setting(long_log: Log, run: Run) -> 
     ],
 )
 def test_a_value_that_is_none_is_named_with_what_fits(
-    command: str, option: str, value: str, says: str, long_log: Log, run: Run
+    command: str, option: str, value: str, says: str, long_talk: str, log: Log, run: Run
 ) -> None:
-    before = long_log.rows()
+    before = log.rows()
     options = {"--auto-threshold": "70%", option: value}
 
     result = say(run, command, "-c", *(word for pair in options.items() for word in pair))
 
     assert result.exit_code == 2
     assert f"Error: Invalid value for {option}: {says}" in result.stderr
-    assert long_log.rows() == before
+    assert log.rows() == before
 
 
 @pytest.mark.parametrize("command", ["prompt", "chat"])
 def test_a_variable_that_is_no_size_is_named(
-    command: str, long_log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
+    command: str, long_talk: str, log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "plenty")
-    before = long_log.rows()
+    before = log.rows()
 
     result = say(run, command, "-c")
 
     assert result.exit_code == 2
     assert f"Invalid value for {VARIABLE}: 'plenty' is no threshold. Use 70%" in result.stderr
-    assert long_log.rows() == before
+    assert log.rows() == before
 
 
 def test_a_variable_that_is_no_size_stops_no_other_command(
-    long_log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
+    long_talk: str, log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "plenty")
 
@@ -366,7 +352,7 @@ def test_a_variable_that_is_no_size_stops_no_other_command(
 
 @pytest.mark.parametrize("command", ["prompt", "chat"])
 def test_a_stored_value_that_is_none_is_named_with_its_file(
-    command: str, user_path: Path, long_log: Log, run: Run
+    command: str, user_path: Path, long_talk: str, log: Log, run: Run
 ) -> None:
     (user_path / "compact.json").write_text('{"auto-threshold": "plenty"}')
 
@@ -381,7 +367,7 @@ def test_a_stored_value_that_is_none_is_named_with_its_file(
 
 @pytest.mark.parametrize("source", ["option", "variable", "setting"])
 def test_a_percentage_of_an_unknown_window_is_an_error_only_where_it_was_asked_for(
-    source: str, long_log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
+    source: str, long_talk: str, log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if source == "variable":
         monkeypatch.setenv(VARIABLE, "70%")
@@ -395,7 +381,7 @@ def test_a_percentage_of_an_unknown_window_is_an_error_only_where_it_was_asked_f
     assert result.stderr.count("No context window known for 'chatty'") == 1
     for way in ("--auto-threshold 32k", "--window 32k", "settings set window.chatty 32k"):
         assert way in result.stderr
-    assert len(long_log.messages()) == (13 if is_asked_for else 17)
+    assert len(log.messages()) == (13 if is_asked_for else 17)
 
 
 def test_the_help_says_what_the_options_are_for(run: Run) -> None:
