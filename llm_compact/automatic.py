@@ -503,6 +503,9 @@ def _is_own(name: str, call: Call) -> bool:
     """Whether a summarizer is the conversation's own model, by whatever name."""
     if name == call.model.model_id:
         return True
+    # To list all models takes llm 0.32 a good part of a second, each time.
+    if name == EXTRACTIVE:
+        return False
     try:
         return bool(llm.get_model(name).model_id == call.model.model_id)
     except llm.UnknownModelError:
