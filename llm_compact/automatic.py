@@ -19,7 +19,16 @@ from llm.parts import Message
 from llm.utils import monotonic_ulid
 
 from .background import Steps, Wait, drive, drive_async, in_background
-from .compaction import Plan, Trigger, draft_compaction, plan_compaction, size_of, uninterrupted
+from .compaction import (
+    MOST_LEFT,
+    Plan,
+    Trigger,
+    draft_compaction,
+    fixed_size,
+    plan_compaction,
+    size_of,
+    uninterrupted,
+)
 from .conversation import history_of, local_calls, text_of
 from .errors import (
     CompactionError,
@@ -61,7 +70,8 @@ LEAST_SHARE = 4
 "A quarter of it is there for the request, however long an answer may be."
 HARDER = 0.7
 "The share of a request that was too long which is the limit after that."
-NAME_LENGTH = 100
+NAME_LENGTH = 32
+"Characters of a conversation's name, as llm cuts it."
 
 _COMMAND = "!compact"
 _NOTHING: Any = object()
@@ -85,6 +95,8 @@ class Ongoing:
     "Whether it was told that nothing can be made smaller."
     commands: list[llm.Prompt] = field(default_factory=list)
     "Commands since the last prompt: what was attached to them belongs to the next one."
+    surplus: int | None = None
+    "What a compaction left besides what has to stay, while that is above the limit together."
 
 
 class Session:
@@ -97,6 +109,7 @@ class Session:
         self._ongoing: dict[int, Ongoing] = {}
         self._in_progress: set[int] = set()
         self._windows: dict[str, int | None] = {}
+        self._ids: dict[str, str] = {}
         self._first: Any = None
         self._is_unknown_told = False
 
@@ -185,15 +198,24 @@ class Session:
         ongoing.commands = []
         call.response.done_callbacks.append(self._when_done(call, ongoing))
         limit = self._limit(call, ongoing)
-        if limit is None or self._size(call.prompt.messages, ongoing, limit) <= limit.value:
+        if limit is None:
             return call
-        if self.is_off and self._fits(call, ongoing):
+        size = self._size(call.prompt.messages, ongoing, limit)
+        if size <= limit.value:
+            return call
+        is_idle = self.is_off or self._is_stuck(call, ongoing, limit, size)
+        if is_idle and self._fits(call, ongoing):
             return call
         steps = self._compacted(call, ongoing, limit, "auto")
         compacted = yield from self._tried(steps, ongoing)
-        if compacted and self._size(compacted.prompt.messages, ongoing, limit) > limit.value:
+        ready = compacted or call
+        left = self._size(ready.prompt.messages, ongoing, limit)
+        if left <= limit.value:
+            ongoing.is_full, ongoing.surplus = False, None
+        elif compacted:
             self._tell_full(ongoing, "The newest request alone is above the threshold")
-        return compacted or call
+            ongoing.surplus = left - self._fixed(ready, ongoing, limit)
+        return ready
 
     def _after_overflow(self, call: Call, ex: Exception) -> Steps[Call | None]:
         """The call once more with less, if it was refused as too long."""
@@ -236,6 +258,17 @@ class Session:
             self._count_failure(f"Not compacted. {_told(ex)}")
         return None
 
+    def _is_stuck(self, call: Call, ongoing: Ongoing, limit: Size, size: int) -> bool:
+        # A large request stays through all rounds of its tool loop. To summarize each of them by
+        # itself would cost a summary a round and help nobody.
+        if ongoing.surplus is None:
+            return False
+        expected = self._fixed(call, ongoing, limit) + ongoing.surplus
+        return expected > limit.value and size - expected <= limit.value * (1 - MOST_LEFT)
+
+    def _fixed(self, call: Call, ongoing: Ongoing, limit: Size) -> int:
+        return fixed_size(call.prompt.messages, limit.unit, ongoing.meter.calibration)
+
     def _tell_full(self, ongoing: Ongoing, text: str) -> None:
         if not ongoing.is_full:
             self.voice.warn(text)
@@ -244,12 +277,12 @@ class Session:
     def _count_failure(self, text: str) -> None:
         self._failures += 1
         self.is_off = self._failures >= MOST_FAILURES
-        self.voice.warn(text)
         if self._failures == MOST_FAILURES:
-            self.voice.warn(
-                "Automatic compaction is off from here on. Only where the conversation would not "
-                "fit, extractive steps in"
+            text += (
+                ". Automatic compaction is off from here on; only where the conversation would "
+                "not fit, extractive steps in"
             )
+        self.voice.warn(text)
 
     def _compacted(
         self,
@@ -281,7 +314,6 @@ class Session:
             self._failures = 0
         ongoing.known = (draft.turn_id, source.originals, len(draft.tail))
         ongoing.meter.restart()
-        ongoing.is_full = False
         if stored:
             call.conversation.id = stored.conversation_id
             ongoing.is_begun_here = True
@@ -319,11 +351,23 @@ class Session:
 
     def _summarizer(self, name: str, call: Call) -> Summarizer:
         # The conversation's key is for its own model and for no other.
-        key = call.given.get("key") if _is_own(name, call) else None
+        key = call.given.get("key") if self._is_own(name, call) else None
         return get_summarizer(name, key=key, window=self._summarizer_window(name, call))
 
     def _summarizer_window(self, name: str, call: Call) -> int | None:
-        return self._window(call.model) if _is_own(name, call) else None
+        return self._window(call.model) if self._is_own(name, call) else None
+
+    def _is_own(self, name: str, call: Call) -> bool:
+        """Whether a summarizer is the conversation's own model, by whatever name."""
+        if name in (EXTRACTIVE, call.model.model_id):
+            return name != EXTRACTIVE
+        # To find a model by its alias takes llm a while, because it registers all of them anew.
+        if name not in self._ids:
+            try:
+                self._ids[name] = llm.get_model(name).model_id
+            except llm.UnknownModelError:
+                self._ids[name] = name
+        return self._ids[name] == call.model.model_id
 
     def _source(self, call: Call, ongoing: Ongoing) -> Source:
         conversation, messages = call.conversation, call.prompt.messages
@@ -517,16 +561,6 @@ async def _chunks_async(call: Call) -> AsyncIterator[Any]:
         yield chunk
 
 
-def _is_own(name: str, call: Call) -> bool:
-    """Whether a summarizer is the conversation's own model, by whatever name."""
-    if name == call.model.model_id:
-        return True
-    try:
-        return bool(llm.get_model(name).model_id == call.model.model_id)
-    except llm.UnknownModelError:
-        return False
-
-
 def _overhead(prompt: llm.Prompt) -> int:
     """The plain count of what goes with each request and belongs to no message."""
     schemas: list[dict[str, Any]] = [
@@ -548,7 +582,10 @@ def _reserve(prompt: llm.Prompt, window: int) -> int:
 def _name(messages: Sequence[Message]) -> str | None:
     """What a conversation is called that nobody has logged yet: its first words, as llm does."""
     said = (" ".join(text_of(message).split()) for message in messages if message.role == "user")
-    return next((text[:NAME_LENGTH] for text in said if text), None)
+    words = next((text for text in said if text), None)
+    if words is None or len(words) <= NAME_LENGTH:
+        return words
+    return words[: NAME_LENGTH - 1] + "…"
 
 
 def _fragments(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]:
