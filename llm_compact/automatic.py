@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
 from .summarizers.call import LIMIT_OPTIONS
 from .summary import Summarizer
 from .tokens import UNKNOWN, Size, count_text, reported_usage
-from .turns import AnyConversation, AnyModel, ChainPrompt, as_adapters_read_it
+from .turns import AnyConversation, AnyModel, Call, ChainPrompt
 from .windows import context_window
 
 T = TypeVar("T")
@@ -68,30 +68,6 @@ _NOTHING: Any = object()
 
 # A model may call other models, and a summarizer may be such a model: what they say is theirs.
 _is_inside: ContextVar[bool] = ContextVar("llm_compact_is_inside", default=False)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of a model's `execute` that is about to be made."""
-
-    model: AnyModel
-    execute: Callable[..., Any]
-    prompt: llm.Prompt
-    given: Mapping[str, Any]
-    "The other arguments by name: stream, response, conversation, key."
-
-    @property
-    def response(self) -> Any:
-        return self.given["response"]
-
-    @property
-    def conversation(self) -> Any:
-        return self.given.get("conversation")
-
-    def make(self) -> Any:
-        """Call the model, with all that was said in every place where adapters look for it."""
-        prompt, conversation = as_adapters_read_it(self.model, self.prompt, self.conversation)
-        return self.execute(prompt, **{**self.given, "conversation": conversation})
 
 
 @dataclass
@@ -209,10 +185,9 @@ class Session:
         ongoing.commands = []
         call.response.done_callbacks.append(self._when_done(call, ongoing))
         limit = self._limit(call, ongoing)
-        if limit is None or self.is_off:
+        if limit is None or self._size(call.prompt.messages, ongoing, limit) <= limit.value:
             return call
-        size = self._size(call.prompt.messages, ongoing, limit)
-        if size <= limit.value:
+        if self.is_off and self._fits(call, ongoing):
             return call
         steps = self._compacted(call, ongoing, limit, "auto")
         compacted = yield from self._tried(steps, ongoing)
@@ -223,7 +198,7 @@ class Session:
     def _after_overflow(self, call: Call, ex: Exception) -> Steps[Call | None]:
         """The call once more with less, if it was refused as too long."""
         overflow = overflow_in(str(ex))
-        if overflow is None or self.is_off or self.policy.threshold is None:
+        if overflow is None or self.policy.threshold is None:
             return None
         ongoing = self._of(call)
         counted = ongoing.meter.tokens(call.prompt.messages)
@@ -269,8 +244,12 @@ class Session:
     def _count_failure(self, text: str) -> None:
         self._failures += 1
         self.is_off = self._failures >= MOST_FAILURES
-        off = ". Automatic compaction is off from here on" if self.is_off else ""
-        self.voice.warn(f"{text}{off}")
+        self.voice.warn(text)
+        if self._failures == MOST_FAILURES:
+            self.voice.warn(
+                "Automatic compaction is off from here on. Only where the conversation would not "
+                "fit, extractive steps in"
+            )
 
     def _compacted(
         self,
@@ -281,9 +260,7 @@ class Session:
         focus: str | None = None,
     ) -> Steps[Call]:
         """The call with a shorter conversation. Raises a `CompactionError`, changing nothing."""
-        messages = call.prompt.messages
-        tokens = ongoing.meter.tokens(messages)
-        window = self._window(call.model)
+        is_needed = trigger == "overflow" or not self._fits(call, ongoing)
         source = self._source(call, ongoing)
         plan = plan_compaction(
             source,
@@ -292,10 +269,9 @@ class Session:
             focus=focus or None,
             again=True,
             limit=limit,
-            window=window,
+            window=self._window(call.model),
             calibration=ongoing.meter.calibration,
         )
-        is_needed = trigger == "overflow" or (window is not None and tokens > window)
         name = self.policy.summarizer or call.model.model_id
         self._check_log()
         draft = yield from self._draft(call, plan, name, trigger, is_needed)
@@ -318,6 +294,8 @@ class Session:
     def _draft(
         self, call: Call, plan: Plan, name: str, trigger: Trigger, is_needed: bool
     ) -> Steps[Draft]:
+        if self.is_off and is_needed:
+            return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         try:
             summarizer = self._summarizer(name, call)
             self.voice.working(plan, summarizer.name)
@@ -431,6 +409,12 @@ class Session:
                 model.model_id, explicit=self.policy.window
             )
         return self._windows[model.model_id]
+
+    def _fits(self, call: Call, ongoing: Ongoing) -> bool:
+        """Whether the window, as far as it is known, holds the request and an answer."""
+        window = self._window(call.model)
+        tokens = ongoing.meter.tokens(call.prompt.messages)
+        return window is None or tokens <= window - _reserve(call.prompt, window)
 
     def _size(self, messages: Sequence[Message], ongoing: Ongoing, limit: Size) -> int:
         tokens = ongoing.meter.tokens(messages)

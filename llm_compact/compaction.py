@@ -22,6 +22,7 @@ from .conversation import history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
+from .sizes import message_sizes
 from .store import (
     Draft,
     Record,
@@ -195,8 +196,7 @@ def plan_compaction(
         window = window or _window(source.model_id, keep)
     history = history_of(source.messages)
     body, previous = history.body, history.summary
-    # Each message is counted once: with a real vocabulary that is most of the work.
-    sizes = [message_tokens(message) for message in source.messages]
+    sizes = message_sizes(source.messages)
     calibration = calibration or calibrate(sizes, source.reported)
     system_sizes = sizes[: len(history.system)]
     replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]

@@ -94,7 +94,7 @@ def _answer(
 ) -> Any:
     from llm import AsyncKeyModel, AsyncModel
 
-    from .automatic import Call
+    from .turns import Call
 
     call = Call(model, execute, prompt, given)
     if session and session.wants(call):

@@ -27,11 +27,12 @@ def add_options(cli: click.Group) -> None:
     for name in COMMANDS:
         command = cli.commands.get(name)
         if command is not None and command.callback is not None:
-            command.params += _options()
+            command.params += added_options()
             command.callback = _under_policy(command.callback, is_chat=name == "chat")
 
 
-def _options() -> list[click.Parameter]:
+def added_options() -> list[click.Option]:
+    """The options, new ones for each command."""
     return [
         click.Option(
             ["--auto-threshold"],

@@ -1,8 +1,11 @@
-"""A chain of messages as a conversation of responses, which adapters before llm 0.32 read."""
+"""A call of a model with its chain of messages in every place where adapters look for it.
+
+Adapters before llm 0.32 read a conversation of responses, some others the system prompt alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeAlias
@@ -14,6 +17,31 @@ from .conversation import is_request, text_of
 
 AnyModel: TypeAlias = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
 AnyConversation: TypeAlias = llm.Conversation | llm.AsyncConversation
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a model's `execute` that is about to be made."""
+
+    model: AnyModel
+    execute: Callable[..., Any]
+    prompt: llm.Prompt
+    given: Mapping[str, Any]
+    "The other arguments by name: stream, response, conversation, key."
+
+    @property
+    def response(self) -> Any:
+        return self.given.get("response")
+
+    @property
+    def conversation(self) -> Any:
+        return self.given.get("conversation")
+
+    def make(self) -> Any:
+        """Call the model, with all that was said in every place where adapters look for it."""
+        prompt = ChainPrompt(self.prompt, self.prompt.messages)
+        conversation = stand_in(self.model, prompt, self.conversation)
+        return self.execute(prompt, **{**self.given, "conversation": conversation})
 
 
 @dataclass(frozen=True)
@@ -76,6 +104,34 @@ class PastPrompt(llm.Prompt):
         return list(self.chain[: self.position])
 
 
+class _Recalled:
+    """A conversation whose responses are made when somebody looks at them.
+
+    Only old adapters do, and a long chain makes many.
+    """
+
+    recall: Callable[[], list[Any]]
+
+    @property
+    def responses(self) -> list[Any]:
+        if "recalled" not in vars(self):
+            vars(self)["recalled"] = self.recall()
+        recalled: list[Any] = vars(self)["recalled"]
+        return recalled
+
+    @responses.setter
+    def responses(self, responses: list[Any]) -> None:
+        """llm begins each conversation with an empty list."""
+
+
+class _RecalledConversation(_Recalled, llm.Conversation):
+    pass
+
+
+class _RecalledAsyncConversation(_Recalled, llm.AsyncConversation):
+    pass
+
+
 def stand_in(
     model: AnyModel, prompt: llm.Prompt, conversation: AnyConversation | None
 ) -> AnyConversation:
@@ -84,20 +140,17 @@ def stand_in(
     Everything in `prompt.messages` is in it once, except what the prompt itself says. The kind
     is the model's, not the conversation's: a plugin may run a sync model for an async prompt.
     """
-    chain = prompt.messages
     is_async = isinstance(model, (llm.AsyncModel, llm.AsyncKeyModel))
-    kind: Any = llm.AsyncConversation if is_async else llm.Conversation
+    kind: Any = _RecalledAsyncConversation if is_async else _RecalledConversation
     known = {} if conversation is None else {"id": conversation.id, "name": conversation.name}
-    responses = [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
-    result: AnyConversation = kind(model=model, responses=responses, **known)
+
+    def recall() -> list[Any]:
+        chain = prompt.messages
+        return [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
+
+    result: AnyConversation = kind(model=model, **known)
+    result.recall = recall  # type: ignore[union-attr]
     return result
-
-
-def as_adapters_read_it(
-    model: AnyModel, prompt: llm.Prompt, conversation: AnyConversation | None
-) -> tuple[llm.Prompt, AnyConversation]:
-    """A prompt and its conversation with the whole chain in every place where adapters look."""
-    return ChainPrompt(prompt, prompt.messages), stand_in(model, prompt, conversation)
 
 
 def past_turns(prompt: llm.Prompt) -> list[Turn]:

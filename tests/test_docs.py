@@ -11,6 +11,7 @@ import click
 import pytest
 from llm.cli import cli
 
+from llm_compact.options import added_options
 from llm_compact.settings import NAMES
 
 README = Path(__file__).parents[1] / "README.md"
@@ -29,6 +30,12 @@ def test_every_option_is_in_the_readme() -> None:
     for command in commands_of(cli.commands["compact"]):
         for parameter in command.params:
             assert all(option in text for option in parameter.opts if option.startswith("--"))
+
+
+def test_every_option_that_is_added_to_llm_is_in_the_readme() -> None:
+    text = README.read_text("utf-8")
+
+    assert [option.opts[0] for option in added_options() if option.opts[0] not in text] == []
 
 
 @pytest.mark.parametrize("name", [*NAMES, "window.MODEL"])
