@@ -151,7 +151,6 @@ def test_a_check_costs_the_same_at_the_thousandth_turn(
 ) -> None:
     provider = Provider(lambda n: f"On day {n} it came at six.")
     models.chatty = provider
-    models.summer.replies = [f"The tides of {n} days were told." for n in range(1_000)]
     conversation = llm.get_model("chatty").conversation()
     counted = [0]
 
@@ -160,7 +159,7 @@ def test_a_check_costs_the_same_at_the_thousandth_turn(
         return count_tokens([message])
 
     monkeypatch.setattr(meter_module, "message_tokens", message_tokens)
-    with llm_compact.auto(threshold="2k", model="summer"):
+    with llm_compact.auto(threshold="2k", model="extractive"):
         for day in range(1_000):
             conversation.prompt(f"And on day {day}?").text()
             counted.append(0)
