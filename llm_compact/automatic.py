@@ -24,6 +24,7 @@ from .compaction import (
     Plan,
     Trigger,
     draft_compaction,
+    fixed_size,
     plan_compaction,
     size_of,
     uninterrupted,
@@ -34,19 +35,21 @@ from .errors import (
     ConversationError,
     NothingToCompact,
     SettingsError,
+    StoreError,
     SummarizerError,
 )
 from .meter import Meter
 from .overflow import overflow_in
 from .placeholder import restored
 from .policy import Policy, Voice
-from .prune import draft_pruning
+from .prune import PRUNE_TOOLS, draft_pruning
 from .settings import remember_window
 from .store import (
     Draft,
     PrunedDraft,
     Source,
     Stored,
+    check_writable,
     create_log,
     open_log,
     read_live,
@@ -70,7 +73,8 @@ LEAST_SHARE = 4
 "A quarter of it is there for the request, however long an answer may be."
 HARDER = 0.7
 "The share of a request that was too long which is the limit after that."
-NAME_LENGTH = 100
+NAME_LENGTH = 32
+"Characters of a conversation's name, as llm cuts it."
 
 _COMMAND = "!compact"
 _NOTHING: Any = object()
@@ -94,6 +98,10 @@ class Ongoing:
     "The messages whose tool output was shortened, as they were, by their hash."
     is_full: bool = False
     "Whether it was told that nothing can be made smaller."
+    commands: list[llm.Prompt] = field(default_factory=list)
+    "Commands since the last prompt: what was attached to them belongs to the next one."
+    surplus: int | None = None
+    "What a compaction left besides what has to stay, while that is above the limit together."
 
     def remember(self, source: Source, draft: Draft) -> None:
         """Keep what a compaction takes out of the conversation: there may be no log that has it."""
@@ -113,6 +121,8 @@ class Session:
         self._ongoing: dict[int, Ongoing] = {}
         self._in_progress: set[int] = set()
         self._windows: dict[str, int | None] = {}
+        self._ids: dict[str, str] = {}
+        self._first: Any = None
         self._is_unknown_told = False
 
     def wants(self, call: Call) -> bool:
@@ -120,14 +130,23 @@ class Session:
         # A model that is another one in a thread of its own hands the same response on.
         if _is_inside.get() or id(call.response) in self._in_progress or call.conversation is None:
             return False
+        if self.policy.is_single and not self._is_first(call.conversation):
+            return False
         if not getattr(call.model, "supports_conversation", True):
             return False
         # A hidden option of llm-anthropic, with which nothing is said.
         if getattr(call.prompt.options, "count_tokens", None):
             return False
-        if self.policy.is_single and self._ongoing and id(call.conversation) not in self._ongoing:
-            return False
-        return self.policy.threshold is not None or self._command(call.prompt) is not None
+        # An adapter that reads responses would find a command among them that came to nothing.
+        is_met = id(call.conversation) in self._ongoing
+        wants_all = self.policy.threshold is not None
+        return wants_all or is_met or self._command(call.prompt) is not None
+
+    def _is_first(self, conversation: Any) -> bool:
+        """Whether a conversation is the first that came by, be there something to do or not."""
+        if self._first is None:
+            self._first = conversation
+        return self._first is conversation
 
     def generate(self, call: Call) -> Iterator[Any]:
         """The chunks of a sync model's answer."""
@@ -185,17 +204,30 @@ class Session:
         if focus is not None:
             yield from self._obey(call, ongoing, focus)
             return None
+        if any(command.fragments or command.attachments for command in ongoing.commands):
+            call.response.prompt = _Attached(call.prompt, ongoing.commands)
+            call = replace(call, prompt=call.response.prompt)
+        ongoing.commands = []
         call.response.done_callbacks.append(self._when_done(call, ongoing))
         limit = self._limit(call, ongoing)
-        if limit is None or self._size(call.prompt.messages, ongoing, limit) <= limit.value:
+        if limit is None:
             return call
-        if self.is_off and self._fits(call, ongoing):
+        size = self._size(call.prompt.messages, ongoing, limit)
+        if size <= limit.value:
+            return call
+        is_idle = self.is_off or self._is_stuck(call, ongoing, limit, size)
+        if is_idle and self._fits(call, ongoing):
             return call
         steps = self._compacted(call, ongoing, limit, "auto")
         compacted = yield from self._tried(steps, ongoing)
-        if compacted and self._size(compacted.prompt.messages, ongoing, limit) > limit.value:
+        ready = compacted or call
+        left = self._size(ready.prompt.messages, ongoing, limit)
+        if left <= limit.value:
+            ongoing.is_full, ongoing.surplus = False, None
+        elif compacted:
             self._tell_full(ongoing, "The newest request alone is above the threshold")
-        return compacted or call
+            ongoing.surplus = left - self._fixed(ready, ongoing, limit)
+        return ready
 
     def _after_overflow(self, call: Call, ex: Exception) -> Steps[Call | None]:
         """The call once more with less, if it was refused as too long."""
@@ -221,11 +253,12 @@ class Session:
         call.response.prompt = command
         # It is no turn of the conversation.
         call.response.log_to_db = lambda db: None
+        ongoing.commands.append(prompt)
         try:
             steps = self._compacted(replace(call, prompt=command), ongoing, None, "manual", focus)
             yield from steps
-        except CompactionError as ex:
-            self.voice.warn(str(ex))
+        except Exception as ex:
+            self.voice.warn(_told(ex))
 
     def _tried(self, steps: Steps[Call], ongoing: Ongoing) -> Steps[Call | None]:
         """What comes of an attempt. Whatever goes wrong, the conversation goes on without it."""
@@ -234,9 +267,19 @@ class Session:
         except NothingToCompact as ex:
             self._tell_full(ongoing, str(ex))
         except Exception as ex:
-            told = str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
-            self._count_failure(f"Not compacted. {told}")
+            self._count_failure(f"Not compacted. {_told(ex)}")
         return None
+
+    def _is_stuck(self, call: Call, ongoing: Ongoing, limit: Size, size: int) -> bool:
+        # A large request stays through all rounds of its tool loop. To summarize each of them by
+        # itself would cost a summary a round and help nobody.
+        if ongoing.surplus is None:
+            return False
+        expected = self._fixed(call, ongoing, limit) + ongoing.surplus
+        return expected > limit.value and size - expected <= limit.value * (1 - MOST_LEFT)
+
+    def _fixed(self, call: Call, ongoing: Ongoing, limit: Size) -> int:
+        return fixed_size(call.prompt.messages, limit.unit, ongoing.meter.calibration)
 
     def _tell_full(self, ongoing: Ongoing, text: str) -> None:
         if not ongoing.is_full:
@@ -246,12 +289,12 @@ class Session:
     def _count_failure(self, text: str) -> None:
         self._failures += 1
         self.is_off = self._failures >= MOST_FAILURES
-        self.voice.warn(text)
         if self._failures == MOST_FAILURES:
-            self.voice.warn(
-                "Automatic compaction is off from here on. Only where the conversation would not "
-                "fit, extractive steps in"
+            text += (
+                ". Automatic compaction is off from here on; only where the conversation would "
+                "not fit, extractive steps in"
             )
+        self.voice.warn(text)
 
     def _compacted(
         self,
@@ -274,13 +317,17 @@ class Session:
             window=self._window(call.model),
             calibration=ongoing.meter.calibration,
         )
+        name = self.policy.summarizer or call.model.model_id
+        self._check_log()
         draft = self._pruned(plan, limit, trigger)
         if draft is None:
-            draft = yield from self._draft(call, plan, trigger, is_needed)
+            draft = yield from self._draft(call, plan, name, trigger, is_needed)
         stored = self._store(source, draft)
+        # Where extractive stood in, the summarizer has failed all the same.
+        if name == EXTRACTIVE or draft.record.summarizer not in (EXTRACTIVE, PRUNE_TOOLS):
+            self._failures = 0
         ongoing.remember(source, draft)
         ongoing.meter.restart()
-        ongoing.is_full = False
         if stored:
             call.conversation.id = stored.conversation_id
             ongoing.is_begun_here = True
@@ -301,8 +348,9 @@ class Session:
             return None
         return draft if draft.record.tokens_after < limit.value * MOST_LEFT else None
 
-    def _draft(self, call: Call, plan: Plan, trigger: Trigger, is_needed: bool) -> Steps[Draft]:
-        name = self.policy.summarizer or call.model.model_id
+    def _draft(
+        self, call: Call, plan: Plan, name: str, trigger: Trigger, is_needed: bool
+    ) -> Steps[Draft]:
         if self.is_off and is_needed:
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         try:
@@ -315,7 +363,7 @@ class Session:
                 draft: Draft = yield Wait(future, seconds)
             except TimeoutError:
                 raise SummarizerError(
-                    f"The summarizer {name} did not answer within {seconds:,.0f} seconds"
+                    f"The summarizer {name} did not answer within {_shown(seconds)} seconds"
                 ) from None
         except SummarizerError as ex:
             if not is_needed or name == EXTRACTIVE:
@@ -324,16 +372,27 @@ class Session:
                 f"{str(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
             )
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
-        self._failures = 0
         return draft
 
     def _summarizer(self, name: str, call: Call) -> Summarizer:
         # The conversation's key is for its own model and for no other.
-        key = call.given.get("key") if _is_own(name, call) else None
+        key = call.given.get("key") if self._is_own(name, call) else None
         return get_summarizer(name, key=key, window=self._summarizer_window(name, call))
 
     def _summarizer_window(self, name: str, call: Call) -> int | None:
-        return self._window(call.model) if _is_own(name, call) else None
+        return self._window(call.model) if self._is_own(name, call) else None
+
+    def _is_own(self, name: str, call: Call) -> bool:
+        """Whether a summarizer is the conversation's own model, by whatever name."""
+        if name in (EXTRACTIVE, call.model.model_id):
+            return name != EXTRACTIVE
+        # To find a model by its alias takes llm a while, because it registers all of them anew.
+        if name not in self._ids:
+            try:
+                self._ids[name] = llm.get_model(name).model_id
+            except llm.UnknownModelError:
+                self._ids[name] = name
+        return self._ids[name] == call.model.model_id
 
     def _source(self, call: Call, ongoing: Ongoing) -> Source:
         conversation, messages = call.conversation, call.prompt.messages
@@ -358,10 +417,16 @@ class Session:
         with open_log(self.policy.log) as db:
             yield db
 
+    def _check_log(self) -> None:
+        """Nobody shall pay for a summary that can't be written."""
+        if self.policy.is_stored and self.policy.log is not None:
+            create_log(self.policy.log)
+            with open_log(self.policy.log) as db:
+                check_writable(db)
+
     def _store(self, source: Source, draft: Draft) -> Stored | None:
         if not self.policy.is_stored or self.policy.log is None:
             return None
-        create_log(self.policy.log)
         with open_log(self.policy.log) as db, uninterrupted():
             return store_compaction(db, source, draft, again=True)
 
@@ -371,7 +436,8 @@ class Session:
         if ongoing is None:
             overhead = _overhead(call.prompt)
             ongoing = Ongoing(Meter(replace(UNKNOWN, overhead=overhead)))
-            with self._log() as db:
+            # To count without the log is less exact, and no reason to leave a prompt unanswered.
+            with suppress(StoreError), self._log() as db:
                 if db:
                     model_id, messages = call.model.model_id, call.prompt.messages
                     ongoing.meter.report(read_reported(db, conversation.id, model_id, messages))
@@ -454,21 +520,40 @@ class Session:
         """The focus of a `!compact`, '' without one; None if it is none."""
         if not self.policy.is_chat:
             return None
-        word, _, focus = _typed(prompt).partition(" ")
-        return focus.strip() if word == _COMMAND else None
+        word, *focus = _typed(prompt).split(maxsplit=1) or [""]
+        return "".join(focus) if word == _COMMAND else None
 
 
 class _Command(ChainPrompt):
-    """A prompt that was a command: its chain goes without it, but with what was attached."""
+    """A prompt that was a command, and is not in its chain."""
 
     def __init__(self, prompt: llm.Prompt) -> None:
         super().__init__(prompt, prompt.messages[:-1])
+
+
+class _Attached(ChainPrompt):
+    """A prompt with what was attached to the commands before it: llm gives that only once."""
+
+    def __init__(self, prompt: llm.Prompt, commands: Sequence[llm.Prompt]) -> None:
+        super().__init__(prompt, prompt.messages[:-1])
+        prompts = [*commands, prompt]
+        self.fragments = [fragment for each in prompts for fragment in each.fragments or []]
+        self.attachments = [attachment for each in prompts for attachment in each.attachments or []]
+        self.chain.append(llm.user(self.prompt or "", *self.attachments))
 
 
 def _typed(prompt: llm.Prompt) -> str:
     """What a person typed, without the fragments in front of it."""
     text: str = prompt.prompt or ""
     return text.removeprefix("\n".join(prompt.fragments or [])).strip()
+
+
+def _told(ex: Exception) -> str:
+    return str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:g}"
 
 
 def _drafted(plan: Plan, summarizer: Summarizer, trigger: Trigger) -> Draft:
@@ -502,16 +587,6 @@ async def _chunks_async(call: Call) -> AsyncIterator[Any]:
         yield chunk
 
 
-def _is_own(name: str, call: Call) -> bool:
-    """Whether a summarizer is the conversation's own model, by whatever name."""
-    if name == call.model.model_id:
-        return True
-    try:
-        return bool(llm.get_model(name).model_id == call.model.model_id)
-    except llm.UnknownModelError:
-        return False
-
-
 def _overhead(prompt: llm.Prompt) -> int:
     """The plain count of what goes with each request and belongs to no message."""
     schemas: list[dict[str, Any]] = [
@@ -533,7 +608,10 @@ def _reserve(prompt: llm.Prompt, window: int) -> int:
 def _name(messages: Sequence[Message]) -> str | None:
     """What a conversation is called that nobody has logged yet: its first words, as llm does."""
     said = (" ".join(text_of(message).split()) for message in messages if message.role == "user")
-    return next((text[:NAME_LENGTH] for text in said if text), None)
+    words = next((text for text in said if text), None)
+    if words is None or len(words) <= NAME_LENGTH:
+        return words
+    return words[: NAME_LENGTH - 1] + "…"
 
 
 def _fragments(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]:

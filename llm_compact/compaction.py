@@ -19,7 +19,7 @@ from llm.utils import monotonic_ulid
 
 from .check import check_length, summary_text
 from .conversation import generation_of, history_of, requests, without_reasoning
-from .cut import Allowance, Cut, choose_cut
+from .cut import Allowance, Cut, choose_cut, cut_points
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .placeholder import restored_from
@@ -281,6 +281,17 @@ def size_of(messages: Sequence[Message], unit: Unit) -> int:
     if unit == "messages":
         return len(messages) - len(history.system)
     return len(requests(history.body))
+
+
+def fixed_size(messages: Sequence[Message], unit: Unit, calibration: Calibration) -> int:
+    """What of a conversation no compaction can summarize: system prompt, newest request, round."""
+    history = history_of(messages)
+    points = cut_points(history.body)
+    tail = points[-1].tail(history.body) if points else history.body
+    fixed = [*history.system, *tail]
+    if unit != "tokens":
+        return size_of(fixed, unit)
+    return calibration.overhead + calibration.tokens(sum(map(message_tokens, fixed)))
 
 
 def _allowance(

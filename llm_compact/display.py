@@ -69,6 +69,8 @@ class Terminal:
         original = ""
         if stored and stored.conversation_id != source.id:
             original = f". Original: llm -c{self._where} --cid {shlex.quote(source.id)}"
+            if not stored.is_newest:
+                original = f". Go on: llm -c{self._where} --cid {stored.conversation_id}{original}"
         self._line(
             f"Compacted {record.tokens_before:,} -> {record.tokens_after:,} tokens "
             f"({_parts(record)}) with {record.summarizer}{original}"

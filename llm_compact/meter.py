@@ -28,6 +28,8 @@ class Meter:
         """The tokens of a request with these messages."""
         self._count(messages)
         if not self._is_learned:
+            # Who asks for another answer to the same request goes back behind the one reported.
+            self._reported = [r for r in self._reported if r.answered <= len(self._sizes)]
             self.calibration = calibrate(self._sizes, self._reported, self.calibration)
             self._is_learned = True
         newest = self.calibration.newest

@@ -72,7 +72,7 @@ def _under_policy(callback: Callable[..., Any], *, is_chat: bool) -> Callable[..
             from .automatic import Session
             from .display import Terminal
 
-            if policy.threshold and kwargs.get("conversation_id"):
+            if policy.threshold and (kwargs.get("conversation_id") or kwargs.get("_continue")):
                 kwargs["conversation_id"] = _newest_generation(policy, kwargs["conversation_id"])
             voice = Terminal(kwargs.get("database"), is_chat=is_chat)
             with hook.active_in_process(Session(policy, voice)):
@@ -165,18 +165,24 @@ def _timeout() -> float | None:
     return seconds
 
 
-def _newest_generation(policy: Policy, conversation_id: str) -> str:
-    """The conversation to go on with, where the given one was compacted and left at that."""
-    from .store import newest_generation, open_log
+def _newest_generation(policy: Policy, conversation_id: str | None) -> str | None:
+    """The conversation to go on with, where the given one was compacted and left at that.
+
+    `llm -c` gives none. It means the one with the largest id, and that may be a compacted one:
+    ids that are no ULIDs sort above ours.
+    """
+    from .store import newest_conversation, newest_generation, open_log
 
     if policy.log is None or not policy.log.exists():
         return conversation_id
     with open_log(policy.log) as db:
-        newest = newest_generation(db, conversation_id)
-    if newest != conversation_id:
-        click.echo(
-            f"{conversation_id} was compacted, going on in {newest} "
-            "(--auto-threshold off goes on in the original)",
-            err=True,
-        )
+        given = conversation_id or newest_conversation(db)
+        newest = newest_generation(db, given) if given else None
+    if newest == given:
+        return conversation_id
+    click.echo(
+        f"{given} was compacted, going on in {newest} "
+        "(--auto-threshold off goes on in the original)",
+        err=True,
+    )
     return newest

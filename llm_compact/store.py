@@ -248,7 +248,7 @@ def _migrated(db: sqlite_utils.Database) -> Iterator[sqlite_utils.Database]:
 def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     store = LogStore(db)  # type: ignore[no-untyped-call]
     if conversation_id is None:
-        conversation_id = _newest_conversation(db)
+        conversation_id = newest_conversation(db)
     if conversation_id is None:
         raise ConversationError("No conversations found in the log")
     # In this order, as llm.cli.load_conversation() does: a conversation of an older llm that went
@@ -361,6 +361,17 @@ def read_reported(
         hashes = [row["hash"] for row in behind]
         chain = Chain(list(messages[: len(hashes)]), hashes)
         return _reported(readable, conversation_id, model_id, chain)
+
+
+def newest_conversation(db: sqlite_utils.Database) -> str | None:
+    """The conversation that `llm -c` continues, by the choice of llm.cli.load_conversation()."""
+    # A log of an older llm has no threads yet, and an empty one nothing at all.
+    tables = [name for name in ("threads", "conversations") if db.table(name).exists()]
+    if not tables:
+        return None
+    ids = " union ".join(f"select id from {name}" for name in tables)
+    row = _row(db, f"{ids} order by id desc limit 1")
+    return row["id"] if row else None
 
 
 def newest_generation(db: sqlite_utils.Database, conversation_id: str) -> str:
@@ -490,7 +501,7 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
             **asdict(record),
         }
     )
-    return Stored(conversation_id, _newest_conversation(db) == conversation_id)
+    return Stored(conversation_id, newest_conversation(db) == conversation_id)
 
 
 def _new_thread(db: sqlite_utils.Database, store: LogStore, source: Source) -> str:
@@ -639,16 +650,6 @@ def _details(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return details if isinstance(details, dict) else {}
-
-
-def _newest_conversation(db: sqlite_utils.Database) -> str | None:
-    # The same choice as llm.cli.load_conversation() makes for `llm -c`.
-    row = _row(
-        db,
-        "select id from (select id from threads union select id from conversations) "
-        "order by id desc limit 1",
-    )
-    return row["id"] if row else None
 
 
 def _compaction_of(db: sqlite_utils.Database, tip: str) -> dict[str, Any] | None:

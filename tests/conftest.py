@@ -30,7 +30,7 @@ settings.load_profile("default")
 def user_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "user"
     monkeypatch.setenv("LLM_USER_PATH", str(path))
-    for name in ("LLM_COMPACT_MODEL", "LLM_MODEL"):
+    for name in ("LLM_COMPACT_AUTO_THRESHOLD", "LLM_COMPACT_MODEL", "LLM_MODEL"):
         monkeypatch.delenv(name, raising=False)
     return path
 
@@ -125,9 +125,25 @@ def talk(models: Plugin, log: Log) -> Talk:
 LONG = "The tide table for {place} says that high water was at 0{n}:15 with 1.{n} m. " * 4
 
 
+@pytest.fixture(scope="session")
+def held() -> dict[str, bytes]:
+    """The log of the long talk by its id, once it was held: each commit costs a disk its time."""
+    return {}
+
+
 @pytest.fixture
-def long_talk(talk: Talk) -> str:
+def long_talk(talk: Talk, log: Log, held: dict[str, bytes]) -> str:
     """Six exchanges of about 90 tokens, a system prompt, no tool calls. The conversation's id."""
+    if not held:
+        conversation_id = _hold_long_talk(talk)
+        held[conversation_id] = log.path.read_bytes()
+    ((conversation_id, content),) = held.items()
+    log.path.parent.mkdir(parents=True, exist_ok=True)
+    log.path.write_bytes(content)
+    return conversation_id
+
+
+def _hold_long_talk(talk: Talk) -> str:
     places = ["Esbjerg", "Nuuk", "Torshavn", "Ribe", "Hvide Sande", "Skagen"]
     return talk(
         [

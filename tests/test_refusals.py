@@ -276,7 +276,7 @@ def test_a_write_that_fails_leaves_no_trace(
     def fail(*args: object) -> str:
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(store, "_newest_conversation", fail)  # the last step of the write
+    monkeypatch.setattr(store, "newest_conversation", fail)  # the last step of the write
     before = log.rows()
 
     result = run("compact", "--cid", long_talk, "-m", "extractive")
