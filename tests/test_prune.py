@@ -17,6 +17,7 @@ from llm.parts import Message, ToolResultPart
 from llm.plugins import pm
 from oracle import count_tokens, key, violations
 from scripted import Plugin, Reply
+from test_hook import OldAdapters, said_in_messages
 
 import llm_compact
 from llm_compact import hook
@@ -56,6 +57,16 @@ def gauges() -> Iterator[None]:
         yield
     finally:
         pm.unregister(name="gauges")
+
+
+@pytest.fixture
+def old() -> Iterator[OldAdapters]:
+    plugin = OldAdapters()
+    pm.register(plugin, name="old_adapters")
+    try:
+        yield plugin
+    finally:
+        pm.unregister(name="old_adapters")
 
 
 def exchange(place: str, *, answer: str = "") -> tuple[str, list[Reply | str]]:
@@ -147,13 +158,18 @@ def test_llm_logs_shows_where_a_pruned_conversation_goes_on(agent_talk: str, run
 
 
 def test_adapters_that_read_responses_get_the_whole_pruned_chain(
-    agent_talk: str, run: Run, log: Log
+    agent_talk: str, run: Run, log: Log, old: OldAdapters
 ) -> None:
     assert not hook.is_compacted(log.messages())
 
     run("compact", "-c", "--prune-tools")
 
     assert hook.is_compacted(log.messages())
+    log.db.execute("update turns set model = 'old'")
+    log.db.conn.commit()
+    assert run("-c", "And now?").exit_code == 0
+    assert old.seen.requests[-1] == said_in_messages(old.seen.chains[-1])
+    assert len(old.seen.chains[-1]) == len(log.messages()) - 1
 
 
 def test_a_chain_that_ends_in_a_tool_loop_keeps_its_open_round(
