@@ -245,20 +245,25 @@ _KINDS = (
     ),
     _Kind(
         "password",
-        ("password is", "passwort ist", "密码", "パスワード", "비밀번호", "пароль", "contraseña")
-        + ("senha", "mot de passe", "şifre", "parola"),
+        (
+            *("password is", "passwort ist", "密码", "パスワード", "비밀번호", "пароль"),
+            *("contraseña", "senha", "mot de passe", "şifre", "parola"),
+        ),
         re.compile(
             r"(?:password is|passwort ist|密码(?:是|为)?|パスワードは|비밀번호[는은]|пароль"
             r"|contraseña(?: es)?|senha(?: é)?|mot de passe(?: est)?|şifre(?:si|m)?|parola(?: è)?)"
-            r"[ \t]{0,3}[:：=]?[ \t]{0,3}[\"'`“「]?([!#-&*+\--:=?-Z^-z~]{5,100}[A-Za-z0-9!#$%&*+=@^~])",
+            r"[ \t]{0,3}[:：=]?[ \t]{0,3}[\"'`“「]?"
+            r"([!#-&*+\--:=?-Z^-z~]{5,100}[A-Za-z0-9!#$%&*+=@^~])",
             re.IGNORECASE,
         ),
         lambda value: _is_mixed(value) and _is_password(value),
     ),
     _Kind(
         "secret",
-        ("secret", "api_key", "apikey", "api-key", "access_key", "accesskey", "access-key")
-        + ("token", "accountkey", "signature=", "sig=", "private_key", "auth_key"),
+        (
+            *("secret", "api_key", "apikey", "api-key", "access_key", "accesskey", "access-key"),
+            *("token", "accountkey", "signature=", "sig=", "private_key", "auth_key"),
+        ),
         re.compile(
             r"(?:secret(?:[_-]?access)?(?:[_-]?key)?|api[_-]?key|access[_-]?key|account[_-]?key"
             r"|auth[_-]?key|private[_-]?key|(?<!page)(?<!page_)(?<!next_)(?<!continuation_)token"
