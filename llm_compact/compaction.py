@@ -16,11 +16,12 @@ import llm
 import sqlite_utils
 from llm.parts import Message
 
-from .check import check_length, summary_text
+from .check import check_language, check_length, harmless, summary_text
 from .conversation import history_of, requests, without_reasoning
 from .cut import Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
+from .redaction import redacted, secrets_of, without_secrets
 from .store import (
     Record,
     Source,
@@ -30,9 +31,9 @@ from .store import (
     read_source,
     store_compaction,
 )
-from .summarizers import get_summarizer
+from .summarizers import get_summarizer, has_same_provider
 from .summarizers.template import load_template
-from .summary import Head, Summarizer, Usage, Watch
+from .summary import Head, Summarizer, Usage, Watch, with_record_line
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
@@ -200,6 +201,7 @@ def plan_compaction(
         room=_room(head_tokens, max_summary),
         is_contract=max_summary is not None,
         focus=focus,
+        generation=generation,
     )
     request = words(head.language)["request"].replace("{n}", str(generation))
     request_tokens = MESSAGE_TOKENS + count_text(request)
@@ -273,9 +275,15 @@ def carry_out(
     """
     check_writable(db)
     started, date = time.monotonic(), datetime.now(timezone.utc)
+    clean = without_secrets(plan.head)
+    is_known_there = has_same_provider(summarizer.name, plan.source.model_id)
     try:
-        answer = summarizer.summarize(plan.head, watch or Watch())
-        summary = summary_text(answer)
+        answer = summarizer.summarize(plan.head if is_known_there else clean, watch or Watch())
+        summary = with_record_line(summary_text(answer), plan.head)
+        # What a summarizer without a model says is quoted, in whatever language that is.
+        if answer.usage.calls:
+            check_language(summary, plan.head.language)
+        summary = harmless(redacted(summary, secrets_of(plan.head, clean)))
         if plan.head.is_contract:
             check_length(count_text(summary), plan.head.room)
     except SummarizerError as ex:

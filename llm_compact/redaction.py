@@ -8,11 +8,13 @@ must keep. (detect-secrets takes each word of prose for one, and reads 0.2 MB a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from llm.parts import Message, Part, TextPart, ToolCallPart, ToolResultPart
+
+from .summary import Head
 
 SHORTEST_KNOWN = 8
 "A shorter secret is not looked for where nothing says that it is one: it may be a word."
@@ -59,6 +61,31 @@ def redacted_message(message: Message) -> Message:
     parts = [_redacted_part(part) for part in message.parts]
     changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
     return replace(message, parts=parts) if changed else message
+
+
+def without_secrets(head: Head) -> Head:
+    """The head as it may be sent to anybody."""
+    clean: dict[int, Message] = {}
+
+    def cleaned(messages: Sequence[Message]) -> tuple[Message, ...]:
+        for message in messages:
+            if id(message) not in clean:
+                clean[id(message)] = redacted_message(message)
+        return tuple(clean[id(message)] for message in messages)
+
+    return replace(
+        head,
+        messages=cleaned(head.messages),
+        originals=cleaned(head.originals),
+        previous=redacted(head.previous) if head.previous else None,
+        focus=redacted(head.focus) if head.focus else None,
+    )
+
+
+def secrets_of(head: Head, clean: Head) -> frozenset[str]:
+    """The secrets that a head has and `clean`, which is the same without secrets, has not."""
+    pairs = zip(head.originals, clean.originals, strict=True)
+    return secrets_in(text for old, new in pairs if old is not new for text in texts_of(old))
 
 
 def texts_of(message: Message) -> Iterator[str]:

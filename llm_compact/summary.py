@@ -99,6 +99,13 @@ def is_record_line(line: str) -> bool:
     return _without_numbers(line) in _record_lines()
 
 
+def with_record_line(summary: str, head: Head) -> str:
+    """The summary, with the first line of this head in front."""
+    if is_record_line(summary.partition("\n")[0]):
+        return summary
+    return f"{record_line(head)}\n\n{summary}"
+
+
 def without_record_line(summary: str) -> str:
     """What a summary tells, without the first line that is ours."""
     return "\n".join(line for line in summary.splitlines() if not is_record_line(line)).strip()
