@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ import sqlite_utils
 from llm.parts import Message
 
 from .check import check_language, check_length, harmless, summary_text
-from .conversation import history_of, requests, without_reasoning
+from .conversation import History, history_of, requests, without_reasoning
 from .cut import Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
@@ -118,6 +118,7 @@ def compact(
     keep: str | None = None,
     max_summary: str | None = None,
     focus: str | None = None,
+    from_original: bool = False,
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -126,7 +127,8 @@ def compact(
     own log, without `model` the conversation's own model summarizes. `keep` is a size such as
     "2x" (exchanges), "6m" (messages), "8k" (tokens) or "20%" (of the model's context window),
     `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
-    "32k" (the summarizer's context window).
+    "32k" (the summarizer's context window). `from_original` summarizes the original messages of
+    all generations instead of the previous summary.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -137,7 +139,12 @@ def compact(
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
         plan = plan_compaction(
-            source, keep=keep_size, max_summary=longest, focus=focus, again=again
+            source,
+            keep=keep_size,
+            max_summary=longest,
+            focus=focus,
+            from_original=from_original,
+            again=again,
         )
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
@@ -167,19 +174,22 @@ def plan_compaction(
     keep: Size | None = None,
     max_summary: Size | None = None,
     focus: str | None = None,
+    from_original: bool = False,
     again: bool = False,
 ) -> Plan:
     """Decide what is summarized and what is kept.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
-    and `ConversationError` when the conversation can't be cut, or `keep` is a percentage and the
-    model's context window is not known.
+    and `ConversationError` when the conversation can't be cut, when `keep` is a percentage and the
+    model's context window is not known, or when `from_original` and the log lacks originals.
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
     window = _window(source.model_id, keep) if keep and keep.unit == "%" else 0
     history = history_of(source.messages)
     body, previous = history.body, history.summary
+    if from_original:
+        _check_originals(source, history)
     # Each message is counted once: with a real vocabulary that is most of the work.
     sizes = [message_tokens(message) for message in source.messages]
     calibration = calibrate(sizes, source.reported)
@@ -203,10 +213,12 @@ def plan_compaction(
         focus=focus,
         generation=generation,
     )
+    if from_original and previous:
+        head = _from_original(head)
     request = words(head.language)["request"].replace("{n}", str(generation))
     request_tokens = MESSAGE_TOKENS + count_text(request)
-    if head.tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
-        tokens = calibration.tokens(head.tokens)
+    if head_tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
+        tokens = calibration.tokens(head_tokens)
         raise NothingToCompact(f"Nothing to gain: only {tokens:,} tokens could be summarized")
     kept_tokens = request_tokens + sum(system_sizes)
     for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
@@ -223,11 +235,29 @@ def plan_compaction(
         exchanges_summarized=len(requests(summarized)),
         exchanges_kept=len(requests(kept)),
         tokens_before=calibration.conversation(sizes),
-        tokens_summarized=calibration.tokens(head.tokens),
+        tokens_summarized=calibration.tokens(head_tokens),
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
     )
+
+
+def _check_originals(source: Source, history: History) -> None:
+    before = history.summary.marker.head if history.summary else 0
+    if len(source.originals) < before + len(history.body):
+        raise ConversationError(
+            "This log does not have the original messages of all generations, so they can't be "
+            "summarized anew. Leave out --from-original"
+        )
+
+
+def _from_original(head: Head) -> Head:
+    """The head of a compaction that takes nothing from the summaries before it."""
+    everything = sum(message_tokens(message) for message in head.originals)
+    # A tenth of all that was ever said may be more than what is left of it.
+    tokens = min(everything, 5 * head.tokens)
+    room = head.room if head.is_contract else _room(tokens, None)
+    return replace(head, messages=head.originals, previous=None, tokens=tokens, room=room)
 
 
 def _replaced(

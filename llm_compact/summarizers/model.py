@@ -271,7 +271,7 @@ class _Run:
     def _final(self, kind: str, pieces: Sequence[Piece], previous: str | None) -> Answer:
         head = self.head
         # What may have to be shortened is not shown before it is accepted.
-        watch = Watch() if head.is_contract else self.watch
+        watch = Watch() if head.is_contract else _FirstLine(self.watch, record_line(head))
         answer = self._written(kind, pieces, previous, watch)
         if not is_in_language(answer.text, head.language):
             answer = self._written("translate", [Piece("record", answer.text)], None, Watch())
@@ -407,6 +407,18 @@ class _Run:
         remaining = _size(pieces_of(self.head.messages))
         self.planned = len(self.usages) + 2 * math.ceil(remaining / self.capacity) + 1
         self.most_calls = max(self.most_calls, 3 * self.planned + 20)
+
+
+class _FirstLine(Watch):
+    """Tells the first line of the summary in front of what the model writes."""
+
+    def __init__(self, watch: Watch, line: str) -> None:
+        self._watch = watch
+        self._line = line
+
+    def text(self, text: str) -> None:
+        self._watch.text(f"{self._line}\n\n{text}" if self._line else text)
+        self._line = ""
 
 
 def _size(pieces: Sequence[Piece], previous: str | None = None) -> int:
