@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -52,10 +52,11 @@ class Summary(pydantic.BaseModel):
     other: SkipJsonSchema[dict[str, list[str]]] = {}
     "Sections that we did not ask for, by their heading."
 
-    @pydantic.field_validator("goal", "role", "language", mode="before")
+    @pydantic.field_validator("goal", "role", "language", "prose", mode="before")
     @classmethod
     def _one_text(cls, value: Any) -> str:
-        return "\n".join(_items(value))
+        text = _flat(value if isinstance(value, str) else "\n".join(_items(value))).strip()
+        return "" if _NOTHING.fullmatch(text) else text
 
     @pydantic.field_validator("rules", mode="before")
     @classmethod
@@ -112,7 +113,10 @@ _MARKED = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _BOLD = re.compile(r"^\s*(?:\d{1,2}[.)]\s*)?(\*\*|__)(?=\S)(.{1,80}?)\1\s*[:：]?\s*$")
 _PLAIN = re.compile(r"^\s*([^.!?。*\-].{1,60}?)\s*[:：]?\s*$")
 _INLINE = re.compile(r"^\s*(?:[-*]\s+)?\*\*(.{2,60}?)\s*[:：]?\*\*\s*[:：]?\s+(\S.*)$")
-_FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+_FENCE = re.compile(r"^\s*(?:[-*+]\s+)?(`{3,}|~{3,})")
+# The mark of a block that never ends would make code of all that follows.
+_UNCLOSED = re.compile(r"^(\s*(?:[-*+]\s+)?)[`~]{3,}")
+_WRAPPED = re.compile(r"\A\s*```(?:markdown|md|text)?[ \t]*\n(.*)\n```\s*\Z", re.DOTALL)
 _BULLET = re.compile(r"^(?:[-*+•]|\d{1,3}[.)])\s+")
 _NOTHING = re.compile(
     r"[(\[（*_\s]*"
@@ -171,7 +175,7 @@ def _read_markdown(text: str, language: str) -> Summary:
         if name in _TEXTS:
             told = "\n".join(lines).strip()
             is_talk = name == "prose" and _PREAMBLE.fullmatch(told)
-            if told and not is_talk and not _NOTHING.fullmatch(told):
+            if told and not is_talk:
                 fields[name] = f"{fields[name]}\n{told}" if name in fields else told
         else:
             items = fields.setdefault(name, []) if name else other.setdefault(heading, [])
@@ -181,15 +185,15 @@ def _read_markdown(text: str, language: str) -> Summary:
 
 def _sections(text: str, language: str) -> list[tuple[str | None, str, list[str]]]:
     """(field of the summary or None, heading, lines) for each section, in order."""
-    lines = [line.rstrip() for line in text.splitlines() if not is_record_line(line)]
-    has_marks = any(_MARKED.match(line) for line in lines)
+    wrapped = _WRAPPED.match(text)
+    inside = wrapped[1] if wrapped and "\n```" not in f"\n{wrapped[1]}" else text
+    lines = [line.rstrip() for line in inside.splitlines() if not is_record_line(line)]
+    marks = filter(None, map(_MARKED.match, lines))
+    has_marks = any(_field(_bare(mark[2]), language) for mark in marks)
     found: list[tuple[str | None, str, list[str]]] = [("prose", "", [])]
-    level, fence = 0, ""
-    for line in lines:
-        marker = _FENCE.match(line)
-        if marker and (not fence or line.strip().startswith(fence)):
-            fence = "" if fence else marker[1]
-        begun = None if fence or marker else _heading(line, language, has_marks)
+    level = 0
+    for line, is_code in zip(lines, _code(lines), strict=True):
+        begun = None if is_code else _heading(line, language, has_marks)
         if begun is None:
             found[-1][2].append(line)
             continue
@@ -203,17 +207,35 @@ def _sections(text: str, language: str) -> list[tuple[str | None, str, list[str]
     return found
 
 
+def _code(lines: Sequence[str]) -> list[bool]:
+    """For each line whether it belongs to a block of code. One that never ends is none."""
+    is_code = [False] * len(lines)
+    begin, mark = -1, ""
+    for index, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if mark and line.strip().startswith(mark):
+            is_code[begin : index + 1] = [True] * (index + 1 - begin)
+            mark = ""
+        elif fence and not mark:
+            begin, mark = index, fence[1]
+    return is_code
+
+
 def _heading(line: str, language: str, has_marks: bool) -> tuple[str | None, str, int, str] | None:
-    """(field or None, heading, level, what follows in the line) if a line is a heading."""
+    """(field or None, heading, level, what follows in the line) if a line is a heading.
+
+    Where a model marks headings as Markdown does, nothing else is one.
+    """
     marked = _MARKED.match(line)
     if marked:
         heading = _bare(marked[2])
         return _field(heading, language), heading, len(marked[1]), ""
+    if has_marks:
+        return None
     bold = _BOLD.match(line)
     if bold:
         heading = _bare(bold[2])
-        name = _field(heading, language)
-        return (name, heading, 7, "") if name or not has_marks else None
+        return _field(heading, language), heading, 7, ""
     inline, plain = _INLINE.match(line), _PLAIN.match(line)
     for match, rest in ((inline, inline[2] if inline else ""), (plain, "")):
         name = _field(_bare(match[1]), language) if match else None
@@ -240,19 +262,28 @@ def _field(heading: str, language: str) -> str | None:
 def _items_in(lines: Sequence[str]) -> list[str]:
     """The items of a section: each bullet with what is indented below it, each paragraph."""
     items: list[list[str]] = []
-    is_new, fence = True, ""
-    for line in lines:
-        marker = _FENCE.match(line)
-        bullet = None if fence else _BULLET.match(line)
-        if line.strip() and (bullet or (is_new and not line.startswith((" ", "\t")) and not fence)):
+    is_new = True
+    is_begun = False
+    for line, is_code in zip(lines, _code(lines), strict=True):
+        # A block of code belongs to the item above it.
+        bullet = None if is_code and is_begun else _BULLET.match(line)
+        is_paragraph = is_new and not line.startswith((" ", "\t")) and not is_code
+        if line.strip() and (bullet or is_paragraph or not items):
             items.append([line[bullet.end() :] if bullet else line])
-        elif line.strip() or fence:
-            items[-1:] = [[*(items[-1] if items else []), line]]
-        if marker and (not fence or line.strip().startswith(fence)):
-            fence = "" if fence else marker[1]
-        is_new = not line.strip() and not fence
-    told = ("\n".join(item).strip() for item in items)
+        elif line.strip() or is_code:
+            items[-1].append(line)
+        is_begun = is_code
+        is_new = not line.strip() and not is_code
+    told = (_flat("\n".join(_dedented(item))).strip() for item in items)
     return [item for item in told if item and not _NOTHING.fullmatch(item)]
+
+
+def _dedented(item: Sequence[str]) -> list[str]:
+    """The lines of an item, those below the first without the indent that puts them there."""
+    below = item[1:]
+    if all(line.startswith("  ") for line in below if line.strip()):
+        below = [line[2:] for line in below]
+    return [item[0], *below]
 
 
 def _items(value: Any) -> list[str]:
@@ -355,21 +386,16 @@ def with_rules_of(summary: Summary, earlier: Summary) -> Summary:
 
 
 def without_planted_sections(summary: Summary, head: Head) -> Summary:
-    """The summary with headings that a tool's output planted told as what that output says."""
-    outputs = (
-        "\n".join(
-            part.output
-            for message in head.messages
-            for part in message.parts
-            if isinstance(part, ToolResultPart)
-        )
-        if summary.other
-        else ""
-    )
+    """The summary with headings that somebody else wrote told as what that text says.
+
+    A section that we did not ask for may be the model's own. One that a tool's output or a pasted
+    text has for a heading is a finding.
+    """
+    texts = "\n".join(_texts_of_others(head)) if summary.other else ""
     planted = {
         heading
         for heading in summary.other
-        if re.search(rf"^[ \t#*>\d.]*{re.escape(heading)}[ \t#*:]*$", outputs, re.M | re.I)
+        if re.search(rf"^[ \t#*>\d.]*{re.escape(heading)}[ \t#*:]*$", texts, re.M | re.I)
     }
     if not planted:
         return summary
@@ -378,10 +404,17 @@ def without_planted_sections(summary: Summary, head: Head) -> Summary:
     return summary.model_copy(update={"findings": [*summary.findings, *findings], "other": other})
 
 
+def _texts_of_others(head: Head) -> Iterator[str]:
+    for message in head.messages:
+        if message.role == "user":
+            yield text_of(message)
+        yield from (part.output for part in message.parts if isinstance(part, ToolResultPart))
+
+
 def rendered(summary: Summary, language: str) -> str:
     """The summary as Markdown, with headings in a language and without empty sections."""
     said = words(language)
-    blocks = [_flat(summary.prose)] if summary.prose else []
+    blocks = [summary.prose] if summary.prose else []
     for name, key in HEADINGS.items():
         value = getattr(summary, name)
         if name == "rules":
@@ -402,20 +435,18 @@ def _block(heading: str, value: str | Sequence[str]) -> list[str]:
     if not value:
         return []
     if isinstance(value, str):
-        return [f"## {heading}\n{_flat(value)}"]
-    items = [f"- {_flat(item)}".replace("\n", "\n  ") for item in value]
+        return [f"## {heading}\n{value}"]
+    items = [f"- {item}".replace("\n", "\n  ") for item in value]
     return ["\n".join([f"## {heading}", *items])]
 
 
 def _flat(text: str) -> str:
     """The text without headings of its own: a line of it can't begin another section."""
-    lines, fence = [], ""
-    for line in text.splitlines():
-        marker = _FENCE.match(line)
-        if marker and (not fence or line.strip().startswith(fence)):
-            fence = "" if fence else marker[1]
-        lines.append(line if fence else re.sub(r"^\s*#{1,6}\s+", "", line))
-    return "\n".join(lines + [fence] * bool(fence))
+    lines = text.splitlines()
+    return "\n".join(
+        line if is_code else _UNCLOSED.sub(r"\1", re.sub(r"^\s*#{1,6}\s+", "", line))
+        for line, is_code in zip(lines, _code(lines), strict=True)
+    )
 
 
 def schema(told: Mapping[str, str]) -> dict[str, Any]:

@@ -245,7 +245,10 @@ class _Run:
         self.most_calls = 3 * self.planned + 20
 
     def summary(self) -> Answer:
-        pieces, kind, previous = pieces_of(self.head.messages), "whole", self.earlier
+        head = self.head
+        before = max(0, len(head.originals) - len(head.messages))
+        pieces = pieces_of(head.messages, before=before)
+        kind, previous = "whole", self.earlier
         while True:
             # Sizes are counted only where they are needed: a head can be millions of characters.
             if self.capacity is None or _size(pieces, previous) <= self.capacity:
