@@ -436,17 +436,19 @@ def _block(heading: str, value: str | Sequence[str]) -> list[str]:
         return []
     if isinstance(value, str):
         return [f"## {heading}\n{value}"]
-    items = [f"- {item}".replace("\n", "\n  ") for item in value]
+    items = [re.sub(r"\n(?=.)", "\n  ", f"- {item}") for item in value]
     return ["\n".join([f"## {heading}", *items])]
 
 
 def _flat(text: str) -> str:
     """The text without headings of its own: a line of it can't begin another section."""
     lines = text.splitlines()
-    return "\n".join(
-        line if is_code else _UNCLOSED.sub(r"\1", re.sub(r"^\s*#{1,6}\s+", "", line))
-        for line, is_code in zip(lines, _code(lines), strict=True)
-    )
+    flat = []
+    for line, is_code in zip(lines, _code(lines), strict=True):
+        bare = line if is_code else _UNCLOSED.sub(r"\1", re.sub(r"^\s*#{1,6}\s+", "", line))
+        if bare.strip() or not line.strip():
+            flat.append(bare)
+    return "\n".join(flat)
 
 
 def schema(told: Mapping[str, str]) -> dict[str, Any]:
