@@ -26,15 +26,17 @@ _BOUNDARY_LINE = re.compile(r"^===(?:[0-9a-f]{2}){2,6}===.*\n?", re.MULTILINE)
 
 # What a chat template, or a reader of a transcript, takes for the beginning of a turn.
 _TEMPLATE_TOKEN = re.compile(
-    r"<\|([^|<>\n]{1,40})\|>|<｜([^｜<>\n]{1,40})｜>|\[(/?INST|/?SYSTEM_PROMPT|/?AVAILABLE_TOOLS)\]"
+    r"<\|([^|<>\s]{3,40})\|>|<｜([^｜<>\n]{1,40})｜>|\[(/?INST|/?SYSTEM_PROMPT|/?AVAILABLE_TOOLS)\]"
     r"|<<(/?SYS)>>|<(/?s|start_of_turn|end_of_turn|bos|eos)>"
 )
 _TAG = re.compile(
-    r"<(/?(?:system|user|assistant|human|tool|developer|transcript|conversation|summary|record"
-    r"|tool_(?:call|result|response)s?|function_(?:call|result)s?|system-reminder))\b[^<>\n]{0,80}>",
+    r"(?<![\w/.@-])<(/?(?:system-reminder|system|user|assistant|human|tool|developer|transcript|conversation"
+    r"|summary|record|tool_(?:call|result|response)s?|function_(?:call|result)s?))\b[^<>\n]{0,80}>(?![\w/.-])",
     re.IGNORECASE,
 )
-_FENCE_LINE = re.compile(r"^[ \t]*={3,}[ \t]*((?:begin|end|boundary|\[\d+\])\b.*)$", re.M | re.I)
+_FENCE_LINE = re.compile(
+    r"^[ \t]*={3,}[ \t]*((?:(?:begin|end|boundary)\b|\[\d+\]).*)$", re.M | re.I
+)
 _SPEAKER = re.compile(
     r"^([ \t]*)(system|developer|user|human|assistant|ai|tool|系统|用户|助手|システム|ユーザー"
     r"|アシスタント|시스템|사용자|어시스턴트)[ \t]*[:：][ \t]*"

@@ -20,6 +20,7 @@ from ..language import words
 from ..overflow import Overflow
 from ..sections import (
     HEADINGS,
+    Summary,
     UnreadableAnswer,
     read_summary,
     rendered,
@@ -316,6 +317,8 @@ class _Run:
         summary = read_summary(summary_text(answer), head.language)
         if summary.is_empty:
             raise SummarizerError("answered with nothing")
+        if summary == Summary(goal=summary.goal):
+            summary_text(Answer(summary.goal))  # a refusal, put into the first field
         summary = without_planted_sections(with_checked_rules(summary, head), head)
         text = rendered(summary, head.language)
         if self.earlier:
