@@ -30,16 +30,16 @@ _TEMPLATE_TOKEN = re.compile(
     r"|<<(/?SYS)>>|<(/?s|start_of_turn|end_of_turn|bos|eos)>"
 )
 _TAG = re.compile(
-    r"(?<![\w/.@-])<(/?(?:system-reminder|system|user|assistant|human|tool|developer|transcript|conversation"
-    r"|summary|record|tool_(?:call|result|response)s?|function_(?:call|result)s?))\b[^<>\n]{0,80}>(?![\w/.-])",
+    r"(?<![/@])<(/?(?:system-reminder|system|user|assistant|human|tool|developer|transcript|conversation"
+    r"|summary|record|tool_(?:call|result|response)s?|function_(?:call|result)s?))\b[^<>\n]{0,80}>(?![/@])",
     re.IGNORECASE,
 )
 _FENCE_LINE = re.compile(
     r"^[ \t]*={3,}[ \t]*((?:(?:begin|end|boundary)\b|\[\d+\]).*)$", re.M | re.I
 )
 _SPEAKER = re.compile(
-    r"^([ \t]*)(system|developer|user|human|assistant|ai|tool|系统|用户|助手|システム|ユーザー"
-    r"|アシスタント|시스템|사용자|어시스턴트)[ \t]*[:：][ \t]*"
+    r"^([ \t]*)[*_]{0,2}(system|developer|user|human|assistant|ai|tool|系统|用户|助手|システム"
+    r"|ユーザー|アシスタント|시스템|사용자|어시스턴트)[ \t]*[:：][*_]{0,2}[ \t]*"
     r"|^([ \t]*[-*>#]+[ \t]+)[*_]{0,2}(system|developer|系统|システム|시스템)[ \t]*[:：][*_]{0,2}"
     r"[ \t]*"
     r"|^([ \t]*)#{1,6}[ \t]*(system|developer|user|human|assistant|instruction|response)[ \t]*"
