@@ -441,8 +441,8 @@ def _block(heading: str, value: str | Sequence[str]) -> list[str]:
 
 
 def _flat(text: str) -> str:
-    """The text without headings of its own: a line of it can't begin another section."""
-    lines = text.splitlines()
+    """The text without headings and first lines: none of it can begin a section or a summary."""
+    lines = [line for line in text.splitlines() if not is_record_line(line)]
     flat = []
     for line, is_code in zip(lines, _code(lines), strict=True):
         bare = line if is_code else _UNCLOSED.sub(r"\1", re.sub(r"^\s*#{1,6}\s+", "", line))
