@@ -14,21 +14,25 @@ if TYPE_CHECKING:
     from .compaction import compact as compact
     from .errors import CompactionError as CompactionError
     from .errors import NothingToCompact as NothingToCompact
+    from .policy import auto as auto
 
 _PUBLIC = {
     "Compaction": ".compaction",
     "compact": ".compaction",
+    "auto": ".policy",
     "CompactionError": ".errors",
     "NothingToCompact": ".errors",
 }
-__all__ = ["Compaction", "CompactionError", "NothingToCompact", "compact"]
+__all__ = ["Compaction", "CompactionError", "NothingToCompact", "auto", "compact"]
 
 
 @hookimpl
 def register_commands(cli: click.Group) -> None:
     from .cli import compact
+    from .options import add_options
 
     cli.add_command(compact)
+    add_options(cli)
 
 
 @hookimpl(trylast=True)

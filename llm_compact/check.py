@@ -149,6 +149,6 @@ def check_length(tokens: int, most: int) -> None:
     """Raises `SummarizerError` for a summary that is longer than it may be (tokens)."""
     if tokens > most:
         raise SummarizerError(
-            f"wrote {tokens:,} tokens, and --max-summary allows {most:,}. Allow more, or use "
-            "another model with -m"
+            f"wrote {tokens:,} tokens, and only {most:,} are allowed. Allow more with "
+            "--max-summary, or use another model"
         )

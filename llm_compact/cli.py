@@ -157,6 +157,7 @@ def run(
     """
     from . import display
     from .compaction import carry_out, default_database, model_name, plan_compaction
+    from .settings import read_settings
     from .store import open_log, read_source
     from .summarizers import get_summarizer, planned_calls
     from .summarizers.template import load_template
@@ -167,17 +168,18 @@ def run(
         raise click.UsageError("--cid is empty")
     shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
     with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
+        stored = read_settings()
         source = read_source(db, conversation_id)
         plan = plan_compaction(
             source,
-            keep=keep,
-            max_summary=max_summary,
+            keep=keep or stored.keep,
+            max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
             from_original=from_original,
             again=again,
         )
         own_prompt = load_template(template) if template else None
-        name = model_name(source, model_id, own_prompt)
+        name = model_name(source, model_id, own_prompt, stored.model)
         if dry_run:
             calls = planned_calls(name, plan.head, window)
             if json_output:
@@ -228,3 +230,97 @@ def demo() -> None:
     from .demo import main
 
     main()
+
+
+@compact.group(  # type: ignore[untyped-decorator]
+    name="settings", cls=DefaultGroup, default="list", default_if_no_args=True
+)
+def settings() -> None:
+    """
+    Manage what llm compact does where no option says otherwise
+
+    Settings are stored in compact.json in the user directory of llm.
+    """
+
+
+@settings.command(name="list")  # type: ignore[untyped-decorator]
+@click.option("json_output", "--json", is_flag=True, help="Output as JSON")
+def settings_list(json_output: bool) -> None:
+    """
+    List stored settings
+
+    Example usage:
+
+    \b
+        llm compact settings list
+    """
+    from . import display
+    from .settings import settings_list
+
+    with _settings_errors():
+        stored = settings_list()
+    if json_output:
+        display.show_json(dict(stored))
+    else:
+        display.show_settings(stored)
+
+
+@settings.command(name="set")  # type: ignore[untyped-decorator]
+@click.argument("name")
+@click.argument("value")
+def settings_set(name: str, value: str) -> None:
+    """
+    Store a setting
+
+    \b
+    auto-threshold  Compact by itself from this size on: 70% (of the context
+                    window), 100k (tokens), 20m (messages), 10x (exchanges), off
+    model           Model that writes summaries, or 'extractive' for none
+    keep            How much stays verbatim: 2x, 6m, 8k or 20%
+    max-summary     Longest summary that is accepted: 1k or 5%
+    window.MODEL    Context window of a model in tokens, e.g. 32k
+
+    Example usage:
+
+    \b
+        llm compact settings set model gpt-5-nano
+        llm compact settings set keep 4x
+        llm compact settings set window.SmolLM2 512
+    """
+    from . import display
+    from .settings import store_setting
+
+    with _settings_errors():
+        display.show_change(f"Set {store_setting(name, value)}={value}")
+
+
+@settings.command(name="clear")  # type: ignore[untyped-decorator]
+@click.argument("name")
+def settings_clear(name: str) -> None:
+    """
+    Clear a setting
+
+    For window.MODEL, what was learned from an error of its provider is cleared, too.
+
+    Example usage:
+
+    \b
+        llm compact settings clear keep
+        llm compact settings clear window.SmolLM2
+    """
+    from . import display
+    from .settings import clear_setting
+
+    with _settings_errors():
+        is_cleared = clear_setting(name)
+    display.show_change(f"Cleared {name}" if is_cleared else f"{name} is not set")
+
+
+@contextmanager
+def _settings_errors() -> Iterator[None]:
+    from .errors import SettingsError
+
+    try:
+        yield
+    except SettingsError as ex:
+        raise click.ClickException(str(ex)) from ex

@@ -15,14 +15,16 @@ from typing import Literal
 import llm
 import sqlite_utils
 from llm.parts import Message
+from llm.utils import monotonic_ulid
 
 from .check import check_language, check_length, harmless, summary_text
 from .conversation import History, history_of, requests, without_reasoning
-from .cut import Cut, choose_cut
+from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .redaction import redacted, secrets_of, without_secrets
 from .store import (
+    Draft,
     Record,
     Source,
     already_compacted,
@@ -33,11 +35,12 @@ from .store import (
 )
 from .summarizers import get_summarizer, has_same_provider
 from .summarizers.template import load_template
-from .summary import Head, Summarizer, Usage, Watch, with_record_line
+from .summary import Answer, Head, Summarizer, Usage, Watch, with_record_line
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
     Size,
+    Unit,
     calibrate,
     count_text,
     message_tokens,
@@ -52,6 +55,8 @@ from .windows import context_window
 SHORTEST_SUMMARY = 2
 # How long a summary should be, where nothing else is said: a tenth, within these limits (tokens).
 LEAST_ROOM, MOST_ROOM = 300, 4_000
+AIM, MOST_LEFT = 0.4, 0.6
+"The shares of a limit that a compaction aims at, and that it leaves at most."
 
 Trigger = Literal["manual", "auto", "overflow"]
 
@@ -158,9 +163,11 @@ def compact(
         return carry_out(db, plan, summarizer, again=again)
 
 
-def model_name(source: Source, model: str | None, template: llm.Template | None) -> str:
-    """Who summarizes: the model that was asked for, the template's, the conversation's own."""
-    return model or (template and template.model) or source.model_id
+def model_name(
+    source: Source, model: str | None, template: llm.Template | None, stored: str | None = None
+) -> str:
+    """Who summarizes: the model asked for, the template's, the stored, the conversation's own."""
+    return model or (template and template.model) or stored or source.model_id
 
 
 def default_database() -> Path:
@@ -176,8 +183,16 @@ def plan_compaction(
     focus: str | None = None,
     from_original: bool = False,
     again: bool = False,
+    limit: Size | None = None,
+    window: int | None = None,
+    calibration: Calibration | None = None,
 ) -> Plan:
     """Decide what is summarized and what is kept.
+
+    `limit` is the size (tokens, messages or exchanges) that the conversation has reached: then it
+    is to become so small that the limit is far again, and `keep` yields to that. `window` is the
+    context window of the conversation's model in tokens, where it is known already, and
+    `calibration` how its provider counts.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
     and `ConversationError` when the conversation can't be cut, when `keep` is a percentage and the
@@ -185,44 +200,53 @@ def plan_compaction(
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
-    window = _window(source.model_id, keep) if keep and keep.unit == "%" else 0
+    if keep and keep.unit == "%":
+        window = window or _window(source.model_id, keep)
     history = history_of(source.messages)
     body, previous = history.body, history.summary
     if from_original:
         _check_originals(source, history)
     # Each message is counted once: with a real vocabulary that is most of the work.
     sizes = [message_tokens(message) for message in source.messages]
-    calibration = calibrate(sizes, source.reported)
+    calibration = calibration or calibrate(sizes, source.reported)
     system_sizes = sizes[: len(history.system)]
     replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]
     body_sizes = sizes[len(sizes) - len(body) :]
-    cut = choose_cut(body, [calibration.tokens(size) for size in body_sizes], keep, window)
+    originals = by_reference(source.originals, source.fragments)
+    language = language_of(originals)
+    generation = previous.marker.generation + 1 if previous else 1
+    request = words(language)["request"].replace("{n}", str(generation))
+    request_tokens = MESSAGE_TOKENS + count_text(request)
+    tokens = [calibration.tokens(size) for size in body_sizes]
+    allowance = None
+    if limit:
+        fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
+        room = calibration.tokens(_room(sum(sizes), max_summary, limit))
+        allowance = _allowance(body, tokens, limit, fixed + MESSAGE_TOKENS, room)
+    cut = choose_cut(body, tokens, keep, window or 0, allowance)
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
-    generation = previous.marker.generation + 1 if previous else 1
-    originals = by_reference(source.originals, source.fragments)
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
+    kept_tokens = request_tokens + sum(system_sizes)
+    for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
+        kept_tokens += size if sent is message else message_tokens(sent)
+    room = _room(head_tokens, max_summary, limit)
     head = Head(
         messages=by_reference(body[: cut.position], source.fragments),
         previous=previous.text if previous else None,
         originals=_replaced(originals, body, cut),
         tokens=head_tokens,
-        language=language_of(originals),
-        room=_room(head_tokens, max_summary),
-        is_contract=max_summary is not None,
+        language=language,
+        room=room,
+        most=room if max_summary else _most(room, limit, calibration, kept_tokens),
         focus=focus,
         generation=generation,
     )
     if from_original and previous:
-        head = _from_original(head)
-    request = words(head.language)["request"].replace("{n}", str(generation))
-    request_tokens = MESSAGE_TOKENS + count_text(request)
+        head = _from_original(head, limit)
     if head_tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
-        tokens = calibration.tokens(head_tokens)
-        raise NothingToCompact(f"Nothing to gain: only {tokens:,} tokens could be summarized")
-    kept_tokens = request_tokens + sum(system_sizes)
-    for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
-        kept_tokens += size if sent is message else message_tokens(sent)
+        gain = calibration.tokens(head_tokens)
+        raise NothingToCompact(f"Nothing to gain: only {gain:,} tokens could be summarized")
     return Plan(
         source=source,
         head=head,
@@ -231,9 +255,9 @@ def plan_compaction(
         generation=generation,
         stands_for=len(head.originals),
         messages_summarized=len(replaced_sizes) + len(summarized),
-        messages_kept=len(kept),
+        messages_kept=len(kept) - source.pending,
         exchanges_summarized=len(requests(summarized)),
-        exchanges_kept=len(requests(kept)),
+        exchanges_kept=len(requests(kept)) - source.pending,
         tokens_before=calibration.conversation(sizes),
         tokens_summarized=calibration.tokens(head_tokens),
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
@@ -251,13 +275,35 @@ def _check_originals(source: Source, history: History) -> None:
         )
 
 
-def _from_original(head: Head) -> Head:
+def _from_original(head: Head, limit: Size | None) -> Head:
     """The head of a compaction that takes nothing from the summaries before it."""
     everything = sum(message_tokens(message) for message in head.originals)
     # A tenth of all that was ever said may be more than what is left of it.
     tokens = min(everything, 5 * head.tokens)
-    room = head.room if head.is_contract else _room(tokens, None)
+    room = head.room if head.most is not None else _room(tokens, None, limit)
     return replace(head, messages=head.originals, previous=None, tokens=tokens, room=room)
+
+
+def size_of(messages: Sequence[Message], unit: Unit) -> int:
+    """How many messages or exchanges a conversation has, without its system prompt."""
+    history = history_of(messages)
+    if unit == "messages":
+        return len(messages) - len(history.system)
+    return len(requests(history.body))
+
+
+def _allowance(
+    body: Sequence[Message], tokens: Sequence[int], limit: Size, fixed: int, room: int
+) -> Allowance:
+    """What the tail may weigh below a limit, beside the `fixed` tokens and a summary's room."""
+    aim, most = int(limit.value * AIM), int(limit.value * MOST_LEFT) - 1
+    if limit.unit == "tokens":
+        # Most summaries take about half of their room, and some all of it.
+        return Allowance(tokens, aim - fixed - room // 2, most - fixed - room)
+    if limit.unit == "messages":
+        return Allowance([1] * len(body), aim - 2, most - 2)
+    starts = set(requests(body))
+    return Allowance([int(index in starts) for index in range(len(body))], aim, most)
 
 
 def _replaced(
@@ -271,12 +317,22 @@ def _replaced(
     return tuple(Cut(position, request).head(originals))
 
 
-def _room(head_tokens: int, max_summary: Size | None) -> int:
-    if max_summary is None:
-        return min(MOST_ROOM, max(LEAST_ROOM, head_tokens // 10))
-    if max_summary.unit == "%":
+def _room(head_tokens: int, max_summary: Size | None, limit: Size | None) -> int:
+    if max_summary and max_summary.unit == "%":
         return max(1, head_tokens * max_summary.value // 100)
-    return max_summary.value
+    if max_summary:
+        return max_summary.value
+    room = min(MOST_ROOM, max(LEAST_ROOM, head_tokens // 10))
+    return min(room, limit.value // 4) if limit and limit.unit == "tokens" else room
+
+
+def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) -> int | None:
+    """The longest summary with which the conversation is small enough below a limit."""
+    if limit is None or limit.unit != "tokens":
+        return None
+    left = int(limit.value * MOST_LEFT) - calibration.overhead
+    # Where the tail alone is too large, the summary is not to blame.
+    return max(room, calibration.plain(left) - kept - MESSAGE_TOKENS)
 
 
 def _window(model_id: str, keep: Size) -> int:
@@ -284,8 +340,8 @@ def _window(model_id: str, keep: Size) -> int:
     if window is None:
         raise ConversationError(
             f"No context window known for {model_id!r}, so --keep {keep} can't be counted. Use "
-            f'--keep 8k (tokens) or --keep 2x (exchanges), or put "window.{model_id}" into '
-            "compact.json in llm's user directory"
+            "--keep 8k (tokens) or --keep 2x (exchanges), or say the window: "
+            f"llm compact settings set window.{model_id} 32k"
         )
     return window
 
@@ -296,7 +352,6 @@ def carry_out(
     summarizer: Summarizer,
     *,
     watch: Watch | None = None,
-    trigger: Trigger = "manual",
     again: bool = False,
 ) -> Compaction:
     """Summarize, check and store. `watch` is told how the summary comes about.
@@ -304,23 +359,39 @@ def carry_out(
     Raises `SummarizerError`, `NothingToCompact` or `StoreError`; then nothing was written.
     """
     check_writable(db)
+    try:
+        draft = draft_compaction(plan, summarizer, watch=watch)
+    except SummarizerError as ex:
+        raise SummarizerError(f"{ex}. Nothing was written") from ex
+    with uninterrupted():
+        stored = store_compaction(db, plan.source, draft, again=again)
+    return Compaction(
+        **vars(draft.record),
+        id=stored.conversation_id,
+        turn_id=draft.turn_id,
+        source_id=plan.source.id,
+        model=plan.source.model_id,
+        summary=draft.summary,
+        is_newest=stored.is_newest,
+    )
+
+
+def draft_compaction(
+    plan: Plan, summarizer: Summarizer, *, watch: Watch | None = None, trigger: Trigger = "manual"
+) -> Draft:
+    """Summarize and check. Nothing is written yet.
+
+    Raises `SummarizerError` or `NothingToCompact`.
+    """
     started, date = time.monotonic(), datetime.now(timezone.utc)
     clean = without_secrets(plan.head)
     is_known_there = has_same_provider(summarizer.name, plan.source.model_id)
     try:
         answer = summarizer.summarize(plan.head if is_known_there else clean, watch or Watch())
-        summary = with_record_line(summary_text(answer), plan.head)
-        # What a summarizer without a model says is quoted, in whatever language that is.
-        if answer.usage.calls:
-            check_language(summary, plan.head.language)
-        summary = harmless(redacted(summary, secrets_of(plan.head, clean)))
-        if plan.head.is_contract:
-            check_length(count_text(summary), plan.head.room)
+        summary = _checked(answer, plan.head, clean)
     except SummarizerError as ex:
         told = str(ex).rstrip(". ")
-        raise SummarizerError(
-            f"The summarizer {summarizer.name} {told}. Nothing was written"
-        ) from ex
+        raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
     duration_ms = int((time.monotonic() - started) * 1_000)
     size = count_text(summary)
     summary_tokens = plan.calibration.tokens(size)
@@ -347,30 +418,33 @@ def carry_out(
         duration_ms=duration_ms,
         datetime_utc=date.isoformat(),
     )
-    with _uninterrupted():
-        stored = store_compaction(
-            db,
-            plan.source,
-            request=plan.request,
-            summary=summary,
-            tail=plan.tail,
-            stands_for=plan.stands_for,
-            record=record,
-            again=again,
-        )
-    return Compaction(
-        **vars(record),
-        id=stored.conversation_id,
-        turn_id=stored.turn_id,
-        source_id=plan.source.id,
-        model=plan.source.model_id,
+    return Draft(
+        turn_id=str(monotonic_ulid()).lower(),
+        request=plan.request,
         summary=summary,
-        is_newest=stored.is_newest,
+        tail=plan.tail,
+        stands_for=plan.stands_for,
+        record=record,
     )
 
 
+def _checked(answer: Answer, head: Head, clean: Head) -> str:
+    """The summary as it may be stored. `clean` is the head without secrets.
+
+    Raises `SummarizerError` where it is none, or not what it has to be.
+    """
+    summary = with_record_line(summary_text(answer), head)
+    # What a summarizer without a model says is quoted, in whatever language that is.
+    if answer.usage.calls:
+        check_language(summary, head.language)
+    summary = harmless(redacted(summary, secrets_of(head, clean)))
+    if head.most is not None:
+        check_length(count_text(summary), head.most)
+    return summary
+
+
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Ctrl-C does nothing in the milliseconds of the write: nobody could tell what it came to."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -391,7 +465,5 @@ def _no_gain(
         f"{plan.tokens_summarized:,} tokens that it would replace"
     )
     if is_written_by_model:
-        return SummarizerError(
-            f"The summarizer {summarizer.name} failed: {told}. Nothing was written"
-        )
+        return SummarizerError(f"The summarizer {summarizer.name} failed: {told}")
     return NothingToCompact(f"Nothing to gain: {told}")

@@ -36,6 +36,18 @@ class Cut:
         return [*first, *body[self.position :]]
 
 
+@dataclass(frozen=True)
+class Allowance:
+    """What a tail may weigh, so that the next compaction is far."""
+
+    weights: Sequence[int]
+    "What each message of the body weighs, in whatever the limit is about: tokens, exchanges..."
+    aim: int
+    "What the tail should weigh, where nobody says how much is to be kept."
+    most: int
+    "What it may weigh, whatever is to be kept."
+
+
 def cut_points(body: Sequence[Message]) -> list[Cut]:
     """Every cut that leaves a valid tail, from the longest tail to the shortest.
 
@@ -59,7 +71,11 @@ def cut_points(body: Sequence[Message]) -> list[Cut]:
 
 
 def choose_cut(
-    body: Sequence[Message], sizes: Sequence[int], keep: Size | None, window: int = 0
+    body: Sequence[Message],
+    sizes: Sequence[int],
+    keep: Size | None,
+    window: int = 0,
+    allowance: Allowance | None = None,
 ) -> Cut:
     """Where to cut.
 
@@ -67,6 +83,7 @@ def choose_cut(
     (`2x`), at least so many messages (`6m`), or at most so many tokens (`8k`) or so much of the
     context window (`20%` of `window` tokens). Without it two exchanges stay, and fewer where they
     are more than half of the tokens, down to the newest request and the last round behind it.
+    With an `allowance`, as much stays as it aims at, and `keep` yields to the most that it allows.
 
     Raises `NothingToCompact` when all of it would be kept, and `ConversationError` when the
     conversation could only be parted between a tool call and its missing result.
@@ -74,6 +91,24 @@ def choose_cut(
     points = cut_points(body)
     if not points:
         raise _no_cut(body)
+    if allowance is None:
+        return _kept(body, sizes, points, keep, window)
+    if keep is None:
+        return _longest_within(points, allowance.weights, allowance.aim)
+    most = _longest_within(points, allowance.weights, allowance.most)
+    try:
+        return max(_kept(body, sizes, points, keep, window), most, key=lambda cut: cut.position)
+    except NothingToCompact:
+        return most
+
+
+def _kept(
+    body: Sequence[Message],
+    sizes: Sequence[int],
+    points: Sequence[Cut],
+    keep: Size | None,
+    window: int,
+) -> Cut:
     if keep is None:
         return _default_cut(body, sizes, points)
     if keep.unit in ("tokens", "%"):

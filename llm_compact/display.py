@@ -7,12 +7,14 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from llm.utils import token_usage_string
 
 from .compaction import Compaction, Plan
+from .store import Draft, Record, Source, Stored
 from .summary import Usage, Watch
 from .vocabulary import counter
 
@@ -75,6 +77,46 @@ def _behind(told: str, summary: str) -> str | None:
             return None
         position += 1
     return summary[position:].rstrip() if told else summary
+
+
+class Terminal:
+    """What a person sees of automatic compaction, on stderr."""
+
+    def __init__(self, database: str | None, *, is_chat: bool) -> None:
+        self._where = f" -d {shlex.quote(database)}" if database else ""
+        self._is_interactive = is_chat and sys.stdout.isatty() and sys.stderr.isatty()
+        self._is_line_open = False
+
+    def working(self, plan: Plan, summarizer: str) -> None:
+        if sys.stderr.isatty():
+            what = f"Compacting {plan.tokens_before:,} tokens with {summarizer}"
+            click.secho(f"\r{what}", dim=True, err=True, nl=False)
+            self._is_line_open = True
+
+    def compacted(self, source: Source, draft: Draft, stored: Stored | None) -> None:
+        record = draft.record
+        original = ""
+        if stored and stored.conversation_id != source.id:
+            original = f". Original: llm -c{self._where} --cid {shlex.quote(source.id)}"
+        self._line(
+            f"Compacted {record.tokens_before:,} -> {record.tokens_after:,} tokens "
+            f"({_parts(record)}) with {record.summarizer}{original}"
+        )
+
+    def warn(self, text: str) -> None:
+        self._line(text)
+
+    def left(self, share: float) -> None:
+        if self._is_interactive:
+            # llm ends the line of its answer after this.
+            text = f"Context left until compaction: {share:.0%}"
+            click.echo("\n" + click.style(text, dim=True), err=True, nl=False)
+
+    def _line(self, text: str) -> None:
+        if self._is_line_open:
+            click.echo("\r\x1b[2K", err=True, nl=False)
+            self._is_line_open = False
+        click.echo(text, err=True)
 
 
 def _output(text: str, *, nl: bool = True) -> None:
@@ -182,14 +224,29 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
     click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
 
 
+def show_settings(stored: Sequence[tuple[str, str]]) -> None:
+    """What `llm compact settings list` prints."""
+    for name, value in stored:
+        model = name.removeprefix("learned.")
+        is_learned = model != name
+        click.echo(f"window.{model}: {value} (learned)" if is_learned else f"{name}: {value}")
+    if not stored:
+        click.echo("No settings stored.", err=True)
+
+
+def show_change(told: str) -> None:
+    """What became of a setting."""
+    click.echo(told, err=True)
+
+
 def _counted_by(plan: Plan) -> str:
     """Who counted: the provider as far as it reported, and what is on this disk."""
     name = counter().name
     return name if plan.calibration.newest is None else f"provider and {name}"
 
 
-def _parts(compaction: Compaction) -> str:
-    c = compaction
+def _parts(record: Record) -> str:
+    c = record
     summarized = _count(c.exchanges_summarized, "exchange")
     # A cut inside the only exchange summarizes messages, and no whole exchange.
     if not c.exchanges_summarized:

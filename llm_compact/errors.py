@@ -21,5 +21,9 @@ class StoreError(CompactionError):
     """The log database could not be read or written."""
 
 
+class SettingsError(CompactionError):
+    """A setting is unknown or no value of it, or compact.json can't be read or written."""
+
+
 class AlreadyCompacted(StoreError):
     """A compaction of exactly this point of the conversation exists."""

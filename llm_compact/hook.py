@@ -1,9 +1,12 @@
-"""The step in front of every model's `execute`, where a compacted conversation is recognized."""
+"""The step in front of every model's `execute`: where a compacted conversation is recognized, and
+one that has grown too large is compacted if somebody wants that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     from llm.models import ModelWithAliases
     from llm.parts import Message
 
+    from .automatic import Session
     from .turns import AnyModel
 
 # Every prompt of every model imports this module and passes through it, so it imports nothing
@@ -18,6 +22,32 @@ if TYPE_CHECKING:
 MARKER = "llm_compact"
 
 _IS_WRAPPED = "is_wrapped_by_llm_compact"
+_ARGUMENTS = ("stream", "response", "conversation", "key")
+
+_session: ContextVar[Session | None] = ContextVar("llm_compact_session", default=None)
+# A context does not reach the threads of plugins that run models in a pool.
+_process_session: Session | None = None
+
+
+@contextmanager
+def active(session: Session) -> Iterator[None]:
+    """Let a session look after the conversations of this context."""
+    token = _session.set(session)
+    try:
+        yield
+    finally:
+        _session.reset(token)
+
+
+@contextmanager
+def active_in_process(session: Session) -> Iterator[None]:
+    """Let a session look after the conversations of this process, whatever thread they are in."""
+    global _process_session
+    _process_session = session
+    try:
+        yield
+    finally:
+        _process_session = None
 
 
 def wrap_models(model_aliases: Iterable[ModelWithAliases]) -> None:
@@ -27,10 +57,11 @@ def wrap_models(model_aliases: Iterable[ModelWithAliases]) -> None:
 
 
 def wrap_execute(model: AnyModel) -> None:
-    """Let `execute` of this model show a compacted chain to adapters that don't read chains.
+    """Let `execute` of this model ask the active session first, if there is one.
 
-    Adapters older than llm 0.32 build their request from `conversation.responses`, which is empty
-    when a conversation is continued from the log. Where the chain carries our marker, they get a
+    A compacted chain is shown to adapters that don't read chains in any case. Adapters older
+    than llm 0.32 build their request from `conversation.responses`, which is empty when a
+    conversation is continued from the log. Where the chain carries our marker, they get a
     conversation whose responses are made from it. llm records the response on the real one.
     """
     execute: Callable[..., Any] = model.execute
@@ -40,20 +71,37 @@ def wrap_execute(model: AnyModel) -> None:
 
     @wraps(execute)
     def wrapped(prompt: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compacted(prompt.messages):
-            from .turns import stand_in
-
-            # llm passes the conversation by name; a plugin that hands a call on may not.
-            if len(args) > 2:
-                args = (*args[:2], stand_in(model, prompt, args[2]), *args[3:])
-            else:
-                kwargs["conversation"] = stand_in(model, prompt, kwargs.get("conversation"))
-        return execute(prompt, *args, **kwargs)
+        session = _session.get() or _process_session
+        if session is None and not is_compacted(prompt.messages):
+            return execute(prompt, *args, **kwargs)
+        # llm passes these by name; a plugin that hands a call on may not.
+        given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
+        return _answer(session, model, execute, prompt, given)
 
     setattr(wrapped, _IS_WRAPPED, True)
     # A model whose attributes can't be set stays as it is: no `llm` command may fail for that.
     with suppress(AttributeError, TypeError, ValueError):
         model.execute = wrapped  # type: ignore[method-assign]
+
+
+def _answer(
+    session: Session | None,
+    model: AnyModel,
+    execute: Callable[..., Any],
+    prompt: Any,
+    given: dict[str, Any],
+) -> Any:
+    from llm import AsyncKeyModel, AsyncModel
+
+    from .turns import Call
+
+    call = Call(model, execute, prompt, given)
+    if session and session.wants(call):
+        is_async = isinstance(model, (AsyncModel, AsyncKeyModel))
+        return session.generate_async(call) if is_async else session.generate(call)
+    if is_compacted(prompt.messages):
+        return call.make()
+    return execute(prompt, **given)
 
 
 def is_compacted(messages: Sequence[Message]) -> bool:

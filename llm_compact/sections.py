@@ -323,16 +323,18 @@ def _unquoted(text: str) -> str:
     return " ".join(text.split()).strip('"“”„「」『』«»').strip()
 
 
-def with_checked_rules(summary: Summary, head: Head) -> Summary:
+def with_checked_rules(summary: Summary, head: Head, earlier: Sequence[Rule] = ()) -> Summary:
     """The summary with the user's own words as rules, and what nobody said told as such.
 
-    The number of a message is its place among the original messages of all generations.
+    The number of a message is its place among the original messages of all generations. `earlier`
+    are the rules of the previous summary, which were checked then: not every log reaches so far.
     """
     said = [
         (number, " ".join(_own_words(message).split()))
         for number, message in enumerate(head.originals, 1)
         if message.role == "user"
     ]
+    said += [(rule.message, rule.quote) for rule in earlier]
     rules: dict[str, Rule] = {}
     unquoted = list(summary.unquoted)
     for rule in summary.rules:
@@ -378,10 +380,10 @@ def _folded(text: str) -> str:
     return "".join(lower).translate(_SAME)
 
 
-def with_rules_of(summary: Summary, earlier: Summary) -> Summary:
+def with_rules_of(summary: Summary, earlier: Sequence[Rule]) -> Summary:
     """The summary with the rules of the one before it, which hold until the user says otherwise."""
     known = " ".join(rule.quote for rule in summary.rules)
-    rules = [rule for rule in earlier.rules if rule.quote not in known]
+    rules = [rule for rule in earlier if rule.quote not in known]
     return summary.model_copy(update={"rules": [*rules, *summary.rules]})
 
 

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,12 @@ from llm.logs import LogStore, message_hash
 from llm.migrations import MIGRATIONS, migrate
 from llm.parts import AttachmentPart, Message, ToolResultPart
 from llm.serialization import UsageDict
-from llm.utils import monotonic_ulid
 from sqlite_utils.migrations import Migrations
 
 from . import legacy
-from .conversation import Marker, compacted_chain, history_of
+from .conversation import Marker, compacted_chain, history_of, is_request
 from .errors import AlreadyCompacted, ConversationError, StoreError
-from .tokens import Reported
+from .tokens import Reported, reported_usage
 
 LOCK_TIMEOUT_MS = 10_000
 
@@ -72,8 +71,18 @@ def create_compactions(db: sqlite_utils.Database) -> None:
 
 
 @dataclass(frozen=True)
+class Live:
+    """What is different about a conversation that is going on in this process."""
+
+    pending: int
+    "How many of its last messages are a prompt without an answer: none or one."
+    in_place: bool
+    "Whether it goes on under its own id: nothing of it was logged, or this prompt began it."
+
+
+@dataclass(frozen=True)
 class Source:
-    """A conversation as the log has it."""
+    """A conversation as the log has it, or as it is going on."""
 
     id: str
     name: str | None
@@ -89,6 +98,13 @@ class Source:
     "Id of the newest conversation that this very state was compacted into, if there is one."
     reported: tuple[Reported, ...] = ()
     "What the conversation's model counted in its turns, oldest first."
+    live: Live | None = None
+    "Present if it is not read from the log but going on."
+
+    @property
+    def pending(self) -> int:
+        """How many of its last messages are a prompt without an answer, which llm logs itself."""
+        return self.live.pending if self.live else 0
 
 
 @dataclass(frozen=True)
@@ -115,11 +131,30 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """A compaction before it is stored: the new conversation, and what is to be known of it."""
+
+    turn_id: str
+    request: str
+    "The fixed words of the user message in front of the summary."
+    summary: str
+    tail: tuple[Message, ...]
+    stands_for: int
+    "How many original messages the summary replaces, over all generations."
+    record: Record
+
+    def chain(self, source: Source) -> list[Message]:
+        """The messages of the new conversation."""
+        marker = Marker(self.record.generation, self.turn_id, self.stands_for)
+        system = history_of(source.messages).system
+        return compacted_chain(system, self.request, self.summary, self.tail, marker)
+
+
+@dataclass(frozen=True)
 class Stored:
     """Where a compaction went."""
 
     conversation_id: str
-    turn_id: str
     is_newest: bool
     "Whether `llm -c` goes on with it. Ids that are no ULIDs may sort above ours."
 
@@ -149,6 +184,15 @@ def open_log(path: Path) -> Iterator[sqlite_utils.Database]:
             yield db
     except sqlite3.Error as ex:
         raise StoreError(f"{path}: {ex}. Nothing was written") from ex
+
+
+def create_log(path: Path) -> None:
+    """Make sure that there is a log, as llm does. Raises `StoreError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sqlite_utils.Database(path).close()
+    except (OSError, sqlite3.Error) as ex:
+        raise StoreError(f"{path}: {ex}") from ex
 
 
 def read_source(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
@@ -225,6 +269,105 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     )
 
 
+def read_live(
+    db: sqlite_utils.Database | None,
+    conversation_id: str,
+    model_id: str,
+    messages: Sequence[Message],
+    *,
+    name: str | None = None,
+    begun_here: bool = False,
+    fragments: Sequence[str] = (),
+    originals: Sequence[Message] | None = None,
+) -> Source:
+    """A conversation that is going on, with what its log adds to that, if there is one.
+
+    `begun_here` says that the prompt in progress began this conversation. `fragments` are those
+    that the log may not know yet, `originals` the messages without any compaction, where somebody
+    remembers them better than a log does.
+    """
+    pending = 1 if messages and is_request(messages, len(messages) - 1) else 0
+    tip = _hash_of(messages[: len(messages) - pending]) or ""
+    known = Source(
+        id=conversation_id,
+        name=name,
+        model_id=model_id,
+        tip=tip,
+        messages=tuple(messages),
+        originals=tuple(history_of(messages).body if originals is None else originals),
+        fragments=tuple(fragments),
+        compacted_as=None,
+        live=Live(pending, in_place=True),
+    )
+    if db is None:
+        return known
+    with _migrated(db) as readable:
+        logged = _thread_tip(readable, conversation_id)
+        row = _row(
+            readable,
+            "select name from threads where id = ? union all "
+            "select name from conversations where id = ?",
+            conversation_id,
+            conversation_id,
+        )
+        if originals is None:
+            store = LogStore(readable)  # type: ignore[no-untyped-call]
+            known = replace(known, originals=tuple(_originals(readable, store, messages)))
+        logged_fragments = _all_fragments(readable, conversation_id, logged or tip, messages)
+        return replace(
+            known,
+            name=row["name"] if row else name,
+            fragments=tuple(dict.fromkeys([*fragments, *logged_fragments])),
+            live=Live(pending, in_place=begun_here or row is None),
+        )
+
+
+def read_reported(
+    db: sqlite_utils.Database, conversation_id: str, model_id: str, messages: Sequence[Message]
+) -> list[Reported]:
+    """What the provider counted in the logged turns of a conversation that begins like this."""
+    with _migrated(db) as readable:
+        tip = _thread_tip(readable, conversation_id)
+        if tip is None:
+            return []
+        length = _row(
+            readable,
+            "with recursive chain(hash) as (select ? union all "
+            "select parent_hash from messages join chain using (hash) "
+            "where parent_hash is not null) select count(*) as messages from chain",
+            tip,
+        )
+        said = messages[: length["messages"]] if length else ()
+        return _reported(readable, conversation_id, model_id, tip, said)
+
+
+def newest_generation(db: sqlite_utils.Database, conversation_id: str) -> str:
+    """The conversation that this one was compacted into, and so on, if nothing was said since.
+
+    A compaction amid a prompt is one of a state that has more messages than its source had.
+    """
+    if not db.table("compactions").exists():
+        return conversation_id
+    seen = [conversation_id]
+    while True:
+        tip = _thread_tip(db, seen[-1]) or _hash_of(_legacy_messages(db, seen[-1]))
+        row = _row(
+            db,
+            "select conversation_id from compactions where source_conversation_id = ? "
+            "and conversation_id != source_conversation_id "
+            "and conversation_id in (select id from threads) and exists ("
+            "with recursive chain(hash) as (select source_tip_hash union all "
+            "select parent_hash from messages join chain using (hash) "
+            "where parent_hash is not null) select 1 from chain where hash = ?) "
+            "order by turn_id desc limit 1",
+            seen[-1],
+            tip or "",
+        )
+        if row is None or row["conversation_id"] in seen:
+            return seen[-1]
+        seen.append(row["conversation_id"])
+
+
 def check_writable(db: sqlite_utils.Database) -> None:
     """Raises `sqlite3.Error` where nothing could be written, before a summary is paid for."""
     db.conn.execute("begin immediate")
@@ -232,20 +375,12 @@ def check_writable(db: sqlite_utils.Database) -> None:
 
 
 def store_compaction(
-    db: sqlite_utils.Database,
-    source: Source,
-    *,
-    request: str,
-    summary: str,
-    tail: Sequence[Message],
-    stands_for: int,
-    record: Record,
-    again: bool = False,
+    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
 ) -> Stored:
     """Write the compacted conversation: all of it or nothing, in one transaction.
 
     Raises `AlreadyCompacted` unless `again`, and `ConversationError` when something was said in
-    the source since it was read.
+    the source since it was read. A conversation that is going on is what this process says it is.
     """
     # To migrate an older log is a write, too: not before it is clear that there will be one.
     with _migrated(db) as readable:
@@ -257,7 +392,7 @@ def store_compaction(
     try:
         migrations.apply(db)
         _check_unchanged(db, source, again)
-        stored = _write(db, store, source, request, summary, tail, stands_for, record)
+        stored = _write(db, store, source, draft)
         db.commit()
     except BaseException:
         db.rollback()
@@ -266,6 +401,8 @@ def store_compaction(
 
 
 def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
+    if source.live:
+        return
     tip = _thread_tip(db, source.id) or _hash_of(_legacy_messages(db, source.id))
     if tip != source.tip:
         raise ConversationError(
@@ -284,61 +421,57 @@ def already_compacted(conversation_id: str) -> AlreadyCompacted:
     )
 
 
-def _write(
-    db: sqlite_utils.Database,
-    store: LogStore,
-    source: Source,
-    request: str,
-    summary: str,
-    tail: Sequence[Message],
-    stands_for: int,
-    record: Record,
-) -> Stored:
-    turn_id = str(monotonic_ulid()).lower()
-    marker = Marker(record.generation, turn_id, stands_for)
-    system = history_of(source.messages).system
-    chain = compacted_chain(system, request, summary, tail, marker)
-    first = len(system) + 2
+def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Draft) -> Stored:
+    chain = draft.chain(source)
+    first = len(chain) - len(draft.tail)
     prompt, answer = chain[: first - 1], chain[first - 1]
+    tail = chain[first : len(chain) - source.pending]
     if _row(db, "select hash from messages where hash = ?", source.tip) is None:
         # Lineage follows hashes, so the source's must lead somewhere.
-        store.ensure_chain(source.messages, fragments=legacy.fragments_of(db, source.id))
-    fragments = _fragments_of(db, source.tip)
+        said = source.messages[: len(source.messages) - source.pending]
+        store.ensure_chain(said, fragments=source.fragments)
     # Before log() stores it: log() would copy the text of fragments that it is not told of.
-    store.ensure_chain(prompt, fragments=fragments)
+    store.ensure_chain(prompt, fragments=source.fragments)
     response = llm.Response.from_dict(
         {
-            "id": turn_id,
+            "id": draft.turn_id,
             "model": source.model_id,
             "prompt": {"messages": [message.to_dict() for message in prompt]},
             "messages": [answer.to_dict()],
-            "usage": _usage_dict(record),
+            "usage": _usage_dict(draft.record),
         },
         model=LoggedModel(source.model_id),
     )
-    response.set_resolved_model(record.summarizer)
-    thread = _row(db, "select id from threads where id = ?", source.id)
-    conversation_id = store.create_thread(
-        name=source.name, forked_from=thread["id"] if thread else None
-    )
+    response.set_resolved_model(draft.record.summarizer)
+    conversation_id = _new_thread(db, store, source)
     store.log(response, conversation_id)
     # from_dict() knows no duration and no date.
+    record = draft.record
     db.table("turns").update(
-        turn_id, {"duration_ms": record.duration_ms, "datetime_utc": record.datetime_utc}
+        draft.turn_id, {"duration_ms": record.duration_ms, "datetime_utc": record.datetime_utc}
     )
-    _copy_tools(db, source.id, turn_id)
-    tip = store.ensure_chain(tail, parent=store.thread_tip(conversation_id), fragments=fragments)
+    _copy_tools(db, source.id, draft.turn_id)
+    tip = store.ensure_chain(
+        tail, parent=store.thread_tip(conversation_id), fragments=source.fragments
+    )
     db.table("threads").update(conversation_id, {"tip_message_hash": tip})
     db.table("compactions").insert(
         {
-            "turn_id": turn_id,
+            "turn_id": draft.turn_id,
             "conversation_id": conversation_id,
             "source_conversation_id": source.id,
             "source_tip_hash": source.tip,
             **asdict(record),
         }
     )
-    return Stored(conversation_id, turn_id, _newest_conversation(db) == conversation_id)
+    return Stored(conversation_id, _newest_conversation(db) == conversation_id)
+
+
+def _new_thread(db: sqlite_utils.Database, store: LogStore, source: Source) -> str:
+    if source.live and source.live.in_place:
+        return store.ensure_thread(source.id, source.name)
+    thread = _row(db, "select id from threads where id = ?", source.id)
+    return store.create_thread(name=source.name, forked_from=thread["id"] if thread else None)
 
 
 def _copy_tools(db: sqlite_utils.Database, source_id: str, turn_id: str) -> None:
@@ -452,30 +585,17 @@ def _reported(
         [thread_id, model_id, summary.marker.compaction if summary else ""],
     )
     reported = [
-        _report(turn, place[turn["parent_message_hash"]], place[turn["tip_message_hash"]])
+        reported_usage(
+            place[turn["parent_message_hash"]],
+            place[turn["tip_message_hash"]],
+            turn["input_tokens"],
+            turn["output_tokens"],
+            _details(turn["token_details"]),
+        )
         for turn in turns
         if turn["parent_message_hash"] in place and turn["tip_message_hash"] in place
     ]
     return sorted(reported, key=lambda report: report.sent)
-
-
-def _report(turn: dict[str, Any], sent: int, answered: int) -> Reported:
-    details = _details(turn["token_details"])
-    # Anthropic's input_tokens leave out what went through its cache. Proxies that use the same
-    # names beside OpenAI's have it in both.
-    cached = 0
-    if "prompt_tokens_details" not in details:
-        cached = _number(details, "cache_creation_input_tokens")
-        cached += _number(details, "cache_read_input_tokens")
-    output = turn["output_tokens"]
-    if output is not None:
-        reasoning = (
-            _number(details, "output_tokens_details", "reasoning_tokens")
-            or _number(details, "completion_tokens_details", "reasoning_tokens")
-            or _number(details, "thoughtsTokenCount")
-        )
-        output = max(0, output - reasoning)
-    return Reported(sent, turn["input_tokens"] + cached, answered, output)
 
 
 def _details(text: str | None) -> dict[str, Any]:
@@ -484,13 +604,6 @@ def _details(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return details if isinstance(details, dict) else {}
-
-
-def _number(details: dict[str, Any], *keys: str) -> int:
-    value: Any = details
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, int) else 0
 
 
 def _newest_conversation(db: sqlite_utils.Database) -> str | None:

@@ -29,8 +29,8 @@ class Head:
     "Code of the conversation's language."
     room: int
     "How long the summary should be at most, in tokens."
-    is_contract: bool = False
-    "Whether a summary that is longer than `room` is refused."
+    most: int | None = None
+    "The tokens above which a summary is refused, if it is a matter of so many."
     focus: str | None = None
     "What the user wants the summary to look after."
     generation: int = 1

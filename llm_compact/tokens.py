@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from llm.parts import AttachmentPart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
@@ -28,6 +28,9 @@ LEAST_FACTOR, MOST_FACTOR = 0.5, 2.0
 "How far a provider's count may be from ours before we don't believe it."
 LEAST_GROWTH = 50
 "Below so many tokens between turns, what they say about a factor is noise."
+
+LEAST_THRESHOLD = 100
+"Tokens. Whoever says less means something else."
 
 _UNITS: dict[str, Unit] = {"m": "messages", "x": "exchanges", "%": "%"}
 _SUFFIXES = {unit: suffix for suffix, unit in _UNITS.items()}
@@ -85,6 +88,28 @@ def parse_tokens(text: str) -> int:
     return size.value
 
 
+def parse_threshold(text: str) -> Size | None:
+    """Read from which size on a conversation is compacted by itself; None for `off`."""
+    if text.strip().lower() == "off":
+        return None
+    try:
+        size = parse_size(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no threshold. Use 70% (of the context window), 100k (tokens), "
+            "20m (messages), 10x (exchanges) or off"
+        ) from None
+    if size.unit == "%" and size.value > 100:
+        raise ValueError(f"{text!r} is more than the context window. Use 70%, or 100k (tokens)")
+    if size.unit == "tokens" and size.value < LEAST_THRESHOLD:
+        number = size.value
+        raise ValueError(
+            f"{text!r} is only {number} tokens. Use {number}% (of the context window), {number}k "
+            f"(tokens), {number}m (messages) or {number}x (exchanges)"
+        )
+    return size
+
+
 def count_text(text: str) -> int:
     """The plain count of a text: everything that is counted is counted here."""
     return counter().count(text) if text else 0
@@ -130,6 +155,33 @@ class Reported:
         return self.input + (self.output or 0)
 
 
+def reported_usage(
+    sent: int, answered: int, input: int, output: int | None, details: Mapping[str, Any]
+) -> Reported:
+    """What a provider counted, from the usage that llm has of it and the provider's details."""
+    # Anthropic's input_tokens leave out what went through its cache. Proxies that use the same
+    # names beside OpenAI's have it in both.
+    cached = 0
+    if "prompt_tokens_details" not in details:
+        cached = _number(details, "cache_creation_input_tokens")
+        cached += _number(details, "cache_read_input_tokens")
+    if output is not None:
+        reasoning = (
+            _number(details, "output_tokens_details", "reasoning_tokens")
+            or _number(details, "completion_tokens_details", "reasoning_tokens")
+            or _number(details, "thoughtsTokenCount")
+        )
+        output = max(0, output - reasoning)
+    return Reported(sent, input + cached, answered, output)
+
+
+def _number(details: Mapping[str, Any], *keys: str) -> int:
+    value: Any = details
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int) else 0
+
+
 @dataclass(frozen=True)
 class Calibration:
     """From plain counts to what a conversation's provider counts."""
@@ -145,6 +197,10 @@ class Calibration:
         """The tokens of messages of this plain count."""
         return round(self.factor * plain)
 
+    def plain(self, tokens: int) -> int:
+        """The plain count of messages of so many tokens."""
+        return int(tokens / self.factor)
+
     def conversation(self, sizes: Sequence[int]) -> int:
         """The tokens of the conversation that this was made from, in the plain `sizes`.
 
@@ -155,9 +211,15 @@ class Calibration:
         return self.newest.tokens + self.tokens(sum(sizes[self.newest.messages :]))
 
 
-def calibrate(sizes: Sequence[int], reported: Sequence[Reported]) -> Calibration:
+UNKNOWN = Calibration()
+
+
+def calibrate(
+    sizes: Sequence[int], reported: Sequence[Reported], known: Calibration = UNKNOWN
+) -> Calibration:
     """Learn how a provider counts from what it reported, oldest first.
 
+    `known` is what was known of it before, and holds as long as nothing else is reported.
     `sizes` are the plain counts of the conversation's messages. The factor is the median, by
     weight, of what the input grew by from turn to turn against our count of the same messages:
     whatever goes with every request, such as tool schemas, cancels out, and one odd turn (an
@@ -174,14 +236,14 @@ def calibrate(sizes: Sequence[int], reported: Sequence[Reported]) -> Calibration
             break
         credible.insert(0, report)
     if not credible:
-        return Calibration()
+        return replace(known, newest=None)
     newest = credible[-1]
     growth = [
         (max(0, new.input - old.input) / plain, plain)
         for old, new in pairwise(credible)
         if (plain := before[new.sent] - before[old.sent]) > 0
     ]
-    factor = _median(growth) if sum(plain for _, plain in growth) >= LEAST_GROWTH else 1.0
+    factor = _median(growth) if sum(plain for _, plain in growth) >= LEAST_GROWTH else known.factor
     # No request has less than nothing besides its messages.
     most = newest.tokens / max(1, before[newest.messages])
     factor = max(LEAST_FACTOR, min(factor, most, MOST_FACTOR))

@@ -1,9 +1,13 @@
-"""A chain of messages as a conversation of responses, which adapters before llm 0.32 read."""
+"""A call of a model with its chain of messages in every place where adapters look for it.
+
+Adapters before llm 0.32 read a conversation of responses, some others the system prompt alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import llm
@@ -16,6 +20,31 @@ AnyConversation: TypeAlias = llm.Conversation | llm.AsyncConversation
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call of a model's `execute` that is about to be made."""
+
+    model: AnyModel
+    execute: Callable[..., Any]
+    prompt: llm.Prompt
+    given: Mapping[str, Any]
+    "The other arguments by name: stream, response, conversation, key."
+
+    @property
+    def response(self) -> Any:
+        return self.given["response"]
+
+    @property
+    def conversation(self) -> Any:
+        return self.given.get("conversation")
+
+    def make(self) -> Any:
+        """Call the model, with all that was said in every place where adapters look for it."""
+        prompt = ChainPrompt(self.prompt, self.prompt.messages)
+        conversation = stand_in(self.model, prompt, self.conversation)
+        return self.execute(prompt, **{**self.given, "conversation": conversation})
+
+
+@dataclass(frozen=True)
 class Turn:
     """What was said to the model at once, and what it answered."""
 
@@ -24,6 +53,32 @@ class Turn:
     "Empty if the model said nothing, or was not asked."
     position: int
     "How many messages of the chain precede the output."
+
+
+class ChainPrompt(llm.Prompt):
+    """A prompt with another chain of messages, and everything else as it was.
+
+    The system prompt of the chain is the prompt's as well: some adapters read it only there, and
+    llm tells it only once in a conversation.
+    """
+
+    def __init__(self, prompt: llm.Prompt, messages: Sequence[Message]) -> None:
+        # No field is named, so that none is forgotten.
+        vars(self).update(vars(prompt))
+        self.chain = list(messages)
+
+    @property
+    def messages(self) -> list[Message]:
+        return list(self.chain)
+
+    @property
+    def system(self) -> str:
+        own: str = super().system
+        # Models that have no system prompt raise if they are given one.
+        if own or not getattr(self.model, "allows_system_prompt", True):
+            return own
+        system = takewhile(lambda message: message.role == "system", self.chain)
+        return "\n\n".join(map(text_of, system))
 
 
 class PastPrompt(llm.Prompt):
@@ -49,6 +104,34 @@ class PastPrompt(llm.Prompt):
         return list(self.chain[: self.position])
 
 
+class _Recalled:
+    """A conversation whose responses are made when somebody looks at them.
+
+    Only old adapters do, and a long chain makes many.
+    """
+
+    recall: Callable[[], list[Any]]
+
+    @property
+    def responses(self) -> list[Any]:
+        if "recalled" not in vars(self):
+            vars(self)["recalled"] = self.recall()
+        recalled: list[Any] = vars(self)["recalled"]
+        return recalled
+
+    @responses.setter
+    def responses(self, responses: list[Any]) -> None:
+        """llm begins each conversation with an empty list."""
+
+
+class _RecalledConversation(_Recalled, llm.Conversation):
+    pass
+
+
+class _RecalledAsyncConversation(_Recalled, llm.AsyncConversation):
+    pass
+
+
 def stand_in(
     model: AnyModel, prompt: llm.Prompt, conversation: AnyConversation | None
 ) -> AnyConversation:
@@ -57,12 +140,16 @@ def stand_in(
     Everything in `prompt.messages` is in it once, except what the prompt itself says. The kind
     is the model's, not the conversation's: a plugin may run a sync model for an async prompt.
     """
-    chain = prompt.messages
     is_async = isinstance(model, (llm.AsyncModel, llm.AsyncKeyModel))
-    kind: Any = llm.AsyncConversation if is_async else llm.Conversation
+    kind: Any = _RecalledAsyncConversation if is_async else _RecalledConversation
     known = {} if conversation is None else {"id": conversation.id, "name": conversation.name}
-    responses = [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
-    result: AnyConversation = kind(model=model, responses=responses, **known)
+
+    def recall() -> list[Any]:
+        chain = prompt.messages
+        return [_response(turn, chain, model, is_async) for turn in past_turns(prompt)]
+
+    result: AnyConversation = kind(model=model, **known)
+    result.recall = recall  # type: ignore[union-attr]
     return result
 
 

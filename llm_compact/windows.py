@@ -9,6 +9,8 @@ from typing import Any
 
 import llm
 
+from .settings import read_settings
+
 # (prefix of the model ids that the adapter registers, its cache in llm's user directory, the key)
 _CACHES = (
     ("openrouter/", "openrouter_models.json", "context_length"),
@@ -25,24 +27,20 @@ def context_window(
 ) -> int | None:
     """How many tokens a model takes in one request, or None where nothing says so.
 
-    What the user says counts first (`explicit`), then what is stored in compact.json, then the
-    model's own option `num_ctx`, then what its adapter has cached, then the genai-prices data.
-    Files that are missing or broken know nothing.
+    What the user says counts first (`explicit`), then what he stored, then what an overflow has
+    taught us, then the model's own option `num_ctx`, then what its adapter has cached, then the
+    genai-prices data. Files of others that are missing or broken know nothing.
+
+    Raises `SettingsError` where the user's own settings are broken.
     """
     directory = user_dir or Path(llm.user_dir())  # type: ignore[no-untyped-call]
     return (
         explicit
-        or _stored(directory, model_id)
+        or read_settings(directory).window(model_id)
         or _option(model_id)
         or _cached(directory, model_id)
         or _priced(model_id)
     )
-
-
-def _stored(directory: Path, model_id: str) -> int | None:
-    """What an overflow has taught us, or the user stored, in compact.json."""
-    data = _json(directory / "compact.json")
-    return _tokens(data.get(f"window.{model_id}")) if isinstance(data, dict) else None
 
 
 def _option(model_id: str) -> int | None:

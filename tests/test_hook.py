@@ -38,17 +38,24 @@ MARK = Marker(generation=1, compaction="01abc", head=8)
 
 
 def said_in_responses(prompt: Any, conversation: Any) -> list[Said]:
-    """A request as adapters older than llm 0.32 build it: from the responses, then the prompt."""
+    """A request as adapters older than llm 0.32 build it: from the responses, then the prompt.
+
+    They find the system prompt in both, and send it when it differs from the one that they sent.
+    """
     said: list[Said] = []
     for response in conversation.responses if conversation else []:
-        said += said_in_prompt(response.prompt, response.attachments)
+        said += new_in(said, said_in_prompt(response.prompt, response.attachments))
         if text := response.text_or_raise():
             said.append(("assistant", text))
         said += [
             ("call", (call.name, call.arguments, call.tool_call_id))
             for call in response.tool_calls_or_raise()
         ]
-    return said + said_in_prompt(prompt, prompt.attachments)
+    return said + new_in(said, said_in_prompt(prompt, prompt.attachments))
+
+
+def new_in(said: Sequence[Said], more: Sequence[Said]) -> list[Said]:
+    return [each for each in more if each[0] != "system" or each not in said]
 
 
 def said_in_prompt(prompt: Any, attachments: Sequence[llm.Attachment]) -> list[Said]:

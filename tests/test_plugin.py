@@ -34,7 +34,8 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert set(json.loads(done.stdout.replace("'", '"'))) <= {"llm_compact", "llm_compact.cli"}
+    light = {"llm_compact", "llm_compact.cli", "llm_compact.options", "llm_compact.hook"}
+    assert set(json.loads(done.stdout.replace("'", '"'))) <= light
 
 
 def test_public_names_are_there() -> None:
@@ -71,7 +72,7 @@ def test_llm_logs_and_says_the_same_with_and_without_the_plugin(
         outputs = [
             run("-m", "chatty", "-s", "Be brief", "Hello", "-u").output,
             run("-c", "Again").output,
-            run("chat", "-c", input="More\n!compact\nquit\n").output,
+            run("chat", "-c", input="More\n!compacted\nquit\n").output,
             run("-c", "Once more", "-n").output,
         ]
         return outputs, without_times(Log(tmp_path / directory / "logs.db").rows())

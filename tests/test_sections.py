@@ -245,10 +245,13 @@ def test_the_rules_of_the_summary_before_are_carried_on() -> None:
     earlier = with_checked_rules(read_summary('## Rules\n- "Never touch main"', "en"), head)
     new = with_checked_rules(read_summary('## Rules\n- "answer in German"', "en"), head)
 
-    both = with_rules_of(new, earlier)
+    # This log does not have what the earlier summary was made of.
+    short = head_of(head.originals[1])
+    assert with_checked_rules(earlier, short, earlier.rules) == earlier
+    both = with_rules_of(new, earlier.rules)
 
     assert [rule.quote for rule in both.rules] == ["Never touch main", "Answer in German"]
-    assert with_rules_of(both, earlier) == both
+    assert with_rules_of(both, earlier.rules) == both
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from itertools import accumulate
@@ -36,6 +37,7 @@ from llm_compact.tokens import (
     message_tokens,
     parse_keep,
     parse_size,
+    parse_threshold,
 )
 
 
@@ -56,6 +58,41 @@ from llm_compact.tokens import (
 )
 def test_a_size(text: str, size: Size) -> None:
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text, threshold",
+    [
+        ("100k", Size(100_000, "tokens")),
+        ("100000", Size(100_000, "tokens")),
+        ("100", Size(100, "tokens")),
+        ("70%", Size(70, "%")),
+        ("100%", Size(100, "%")),
+        ("20m", Size(20, "messages")),
+        ("10x", Size(10, "exchanges")),
+        ("off", None),
+        (" OFF ", None),
+    ],
+)
+def test_a_threshold(text: str, threshold: Size | None) -> None:
+    assert parse_threshold(text) == threshold
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("70", "Use 70% (of the context window), 70k (tokens), 70m (messages) or 70x (exchanges)"),
+        ("0.05k", "is only 50 tokens"),
+        ("101%", "is more than the context window. Use 70%, or 100k (tokens)"),
+        ("on", "20m (messages), 10x (exchanges) or off"),
+        ("0", "is no threshold"),
+        ("", "is no threshold"),
+        ("-70%", "is no threshold"),
+    ],
+)
+def test_what_is_no_threshold_says_what_is_one(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        parse_threshold(text)
 
 
 @pytest.mark.parametrize(

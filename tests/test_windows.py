@@ -13,6 +13,7 @@ from click.testing import Result
 from conftest import Log
 from oracle import count_tokens
 
+from llm_compact.errors import SettingsError
 from llm_compact.windows import context_window
 
 Run = Callable[..., Result]
@@ -71,7 +72,7 @@ def test_a_window_is_found_where_llm_and_its_plugins_keep_it(
     assert context_window(model) == window
 
 
-def test_what_a_user_says_counts_first_then_what_was_learned_then_the_option(
+def test_what_a_user_says_counts_first_then_what_he_stored_then_what_was_learned_then_the_option(
     write: Callable[[str, Any], None],
 ) -> None:
     model = "mistral/tide"
@@ -79,7 +80,9 @@ def test_what_a_user_says_counts_first_then_what_was_learned_then_the_option(
     assert context_window(model) == 4_000
     write("model_options.json", {model: {"num_ctx": 3_000}})
     assert context_window(model) == 3_000
-    write("compact.json", {f"window.{model}": 2_000})
+    write("compact.json", {f"learned.{model}": 2_500})
+    assert context_window(model) == 2_500
+    write("compact.json", {f"learned.{model}": 2_500, f"window.{model}": 2_000})
     assert context_window(model) == 2_000
     assert context_window(model, explicit=1_000) == 1_000
 
@@ -88,14 +91,13 @@ def test_what_a_user_says_counts_first_then_what_was_learned_then_the_option(
 @pytest.mark.parametrize(
     "file",
     [
-        "compact.json",
         "model_options.json",
         "openrouter_models.json",
         "mistral_models.json",
         "anthropic_models.json",
     ],
 )
-def test_a_broken_file_knows_nothing(
+def test_a_broken_file_of_others_knows_nothing(
     file: str, broken: str, write: Callable[[str, Any], None]
 ) -> None:
     write(file, broken)
@@ -106,9 +108,19 @@ def test_a_broken_file_knows_nothing(
 
 @pytest.mark.parametrize("value", [0, -1, True, None, 1.5, "many", "20%", "2x", [], {}])
 def test_what_is_no_size_is_no_window(value: Any, write: Callable[[str, Any], None]) -> None:
-    write("compact.json", {"window.chatty": value})
+    write("model_options.json", {"chatty": {"num_ctx": value}})
 
     assert context_window("chatty") is None
+
+
+def test_broken_settings_are_told_where_a_window_is_needed(
+    write: Callable[[str, Any], None],
+) -> None:
+    write("compact.json", "{")
+
+    with pytest.raises(SettingsError, match=r"compact\.json is not JSON"):
+        context_window("chatty")
+    assert context_window("chatty", explicit=512) == 512
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="genai-prices needs Python 3.11")
@@ -165,5 +177,5 @@ def test_where_no_window_is_known_the_three_ways_are_named(long_talk: str, run: 
     result = run("compact", "-c", "--keep", "25%")
 
     assert result.exit_code == 1
-    for way in ("--keep 8k", "--keep 2x", '"window.chatty"'):
+    for way in ("--keep 8k", "--keep 2x", "settings set window.chatty 32k"):
         assert way in result.output

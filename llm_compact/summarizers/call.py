@@ -16,7 +16,7 @@ from ..overflow import Overflow, overflow_in
 from ..summary import Answer, Usage
 
 _STOP_KEYS = ("finish_reason", "stop_reason", "finishReason", "done_reason")
-_LIMIT_OPTIONS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict")
+LIMIT_OPTIONS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict")
 
 
 class ContextOverflow(SummarizerError):
@@ -137,7 +137,7 @@ def _stop_reason(reply: Any) -> str | None:
 
 def _limit_reached(response: Any, usage: Usage) -> str | None:
     """For adapters that keep no reply: an answer as long as the limit that was set was cut off."""
-    limits = [getattr(response.prompt.options, name, None) for name in _LIMIT_OPTIONS]
+    limits = [getattr(response.prompt.options, name, None) for name in LIMIT_OPTIONS]
     reached = any(limit and usage.output and usage.output >= limit for limit in limits)
     return "length" if reached else None
 

@@ -123,7 +123,7 @@ def budget(head: Head) -> int:
     The previous summary stands for far more than its own size, so its successor may be as large:
     a tenth of it again would fade with every generation.
     """
-    if head.is_contract:
+    if head.most is not None:
         return head.room
     floor = min(SHORT_CHAT_TOKENS, head.tokens // 4)
     return min(MOST_TOKENS, max(head.tokens // 10, floor, count_text(head.previous or "")))

@@ -275,11 +275,12 @@ class _Run:
     def _final(self, kind: str, pieces: Sequence[Piece], previous: str | None) -> Answer:
         head = self.head
         # What may have to be shortened is not shown before it is accepted.
-        watch = Watch() if head.is_contract else _FirstLine(self.watch, record_line(head))
+        is_bound = head.most is not None
+        watch = Watch() if is_bound else _FirstLine(self.watch, record_line(head))
         answer = self._written(kind, pieces, previous, watch)
         if not is_in_language(answer.text, head.language):
             answer = self._written("translate", [Piece("record", answer.text)], None, Watch())
-        if head.is_contract and self._size_of(answer.text) > head.room:
+        if self._is_too_long(answer.text):
             answer = self._written("shorten", [Piece("record", answer.text)], None, Watch())
         check_language(answer.text, head.language)
         return replace(answer, usage=_total(self.usages))
@@ -319,18 +320,16 @@ class _Run:
             raise SummarizerError("answered with nothing")
         if summary == Summary(goal=summary.goal):
             summary_text(Answer(summary.goal))  # a refusal, put into the first field
-        summary = without_planted_sections(with_checked_rules(summary, head), head)
+        earlier = read_summary(self.earlier or "", head.language).rules
+        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier)
         text = rendered(summary, head.language)
-        if self.earlier:
-            earlier = with_checked_rules(read_summary(self.earlier, head.language), head)
-            with_rules = rendered(with_rules_of(summary, earlier), head.language)
-            if not head.is_contract or self._size_of(with_rules) <= head.room:
-                text = with_rules
-        return replace(answer, text=text)
+        with_rules = rendered(with_rules_of(summary, earlier), head.language)
+        return replace(answer, text=text if self._is_too_long(with_rules) else with_rules)
 
-    def _size_of(self, text: str) -> int:
-        """Tokens of a summary with its first line."""
-        return count_text(f"{record_line(self.head)}\n\n{text}")
+    def _is_too_long(self, text: str) -> bool:
+        """Whether a summary would be refused for its length, its first line included."""
+        most = self.head.most
+        return most is not None and count_text(f"{record_line(self.head)}\n\n{text}") > most
 
     def _records(self, pieces: Sequence[Piece], kind: str) -> list[str]:
         """A record of each chunk, in order."""

@@ -5,22 +5,18 @@ Its answers are its own business. What counts is what it is sent, and what stand
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import Log
 from llm.parts import Message
+from processes import Done, Llm, Request, run_llm, texts
 
 from llm_compact.conversation import text_of
 
-OBSERVED = Path(__file__).with_name("observed.py")
 SYSTEM = "You keep the log book of a boat."
 # Together more than the window. Each group is said in one process, so it must fit with its answers.
 CHAT = (
@@ -62,18 +58,6 @@ DECISION = "We decided to sail on Thursday at 06:42"
 EXTRACTIVE = ("-m", "extractive")
 SMOLLM2 = ("-m", "SmolLM2", "--window", "512")
 
-Request = list[dict[str, str]]
-
-
-@dataclass
-class Done:
-    """A process that has ended, and the requests that the model was sent by it."""
-
-    stdout: str
-    stderr: str
-    returncode: int
-    sent: list[Request]
-
 
 @dataclass
 class Compacted:
@@ -83,37 +67,10 @@ class Compacted:
     done: Done
 
 
-Llm = Callable[..., Done]
-
-
-def run_llm(user_path: Path, *args: str, said: Sequence[str] = ()) -> Done:
-    """Run llm in a process of its own. `said` is typed into it, a line each."""
-    record = user_path / "sent.jsonl"
-    record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text("")
-    environment = {**os.environ, "LLM_USER_PATH": str(user_path)}
-    for name in ("LLM_COMPACT_MODEL", "LLM_MODEL"):
-        environment.pop(name, None)
-    done = subprocess.run(
-        [sys.executable, str(OBSERVED), str(record), *args],
-        env=environment,
-        input="".join(f"{line}\n" for line in said),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    sent = [json.loads(line) for line in record.read_text().splitlines()]
-    return Done(done.stdout, done.stderr, done.returncode, sent)
-
-
 def as_sent(chain: Sequence[Message], *more: str) -> Request:
     """A chain of messages, and what the user says then, as the model has to be sent them."""
     told = [{"role": message.role, "content": text_of(message)} for message in chain]
     return [*told, *({"role": "user", "content": text} for text in more)]
-
-
-def texts(requests: Sequence[Request]) -> str:
-    return "\n".join(message["content"] for request in requests for message in request)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,526 @@
+"""Automatic compaction: what happens in front of a provider's call while a policy is active.
+
+The same steps serve sync and async models. They wait for a summarizer and for nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import llm
+import sqlite_utils
+from llm.parts import Message
+from llm.utils import monotonic_ulid
+
+from .background import Steps, Wait, drive, drive_async, in_background
+from .compaction import Plan, Trigger, draft_compaction, plan_compaction, size_of, uninterrupted
+from .conversation import history_of, local_calls, text_of
+from .errors import (
+    CompactionError,
+    ConversationError,
+    NothingToCompact,
+    SettingsError,
+    SummarizerError,
+)
+from .meter import Meter
+from .overflow import overflow_in
+from .policy import Policy, Voice
+from .settings import remember_window
+from .store import (
+    Draft,
+    Source,
+    Stored,
+    create_log,
+    open_log,
+    read_live,
+    read_reported,
+    store_compaction,
+)
+from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
+from .summarizers.call import LIMIT_OPTIONS
+from .summary import Summarizer
+from .tokens import UNKNOWN, Size, count_text, reported_usage
+from .turns import AnyConversation, AnyModel, Call, ChainPrompt
+from .windows import context_window
+
+T = TypeVar("T")
+
+MOST_FAILURES = 2
+"So many failures in a row end it for the process."
+ANSWER_SHARE = 20
+"A twentieth of the context window at least is left for the answer."
+LEAST_SHARE = 4
+"A quarter of it is there for the request, however long an answer may be."
+HARDER = 0.7
+"The share of a request that was too long which is the limit after that."
+NAME_LENGTH = 100
+
+_COMMAND = "!compact"
+_NOTHING: Any = object()
+
+# A model may call other models, and a summarizer may be such a model: what they say is theirs.
+_is_inside: ContextVar[bool] = ContextVar("llm_compact_is_inside", default=False)
+
+
+@dataclass
+class Ongoing:
+    """What is known of a conversation in this process."""
+
+    meter: Meter
+    is_begun_here: bool = False
+    "Whether the prompt in progress began it, with a compaction that was written."
+    ceiling: int | None = None
+    "Tokens that a provider has refused as too many."
+    known: tuple[str, Sequence[Message], int] | None = None
+    "The last compaction, the original messages at that time, and how many of them were kept."
+    is_full: bool = False
+    "Whether it was told that nothing can be made smaller."
+
+
+class Session:
+    """A policy at work, and what it has met so far."""
+
+    def __init__(self, policy: Policy, voice: Voice) -> None:
+        self.policy, self.voice = policy, voice
+        self.is_off = False
+        self._failures = 0
+        self._ongoing: dict[int, Ongoing] = {}
+        self._in_progress: set[int] = set()
+        self._windows: dict[str, int | None] = {}
+        self._is_unknown_told = False
+
+    def wants(self, call: Call) -> bool:
+        """Whether this call belongs to a conversation that the policy is about."""
+        # A model that is another one in a thread of its own hands the same response on.
+        if _is_inside.get() or id(call.response) in self._in_progress or call.conversation is None:
+            return False
+        if not getattr(call.model, "supports_conversation", True):
+            return False
+        # A hidden option of llm-anthropic, with which nothing is said.
+        if getattr(call.prompt.options, "count_tokens", None):
+            return False
+        if self.policy.is_single and self._ongoing and id(call.conversation) not in self._ongoing:
+            return False
+        return self.policy.threshold is not None or self._command(call.prompt) is not None
+
+    def generate(self, call: Call) -> Iterator[Any]:
+        """The chunks of a sync model's answer."""
+        with self._progress(call):
+            ready = drive(self._prepared(call))
+            if ready is None:
+                return
+            chunks = _chunks(ready)
+            try:
+                first = next(chunks, _NOTHING)
+            except Exception as ex:
+                again = drive(self._after_overflow(ready, ex))
+                if again is None:
+                    raise
+                chunks = _chunks(again)
+                first = next(chunks, _NOTHING)
+            if first is not _NOTHING:
+                yield first
+                yield from chunks
+
+    async def generate_async(self, call: Call) -> AsyncIterator[Any]:
+        """The chunks of an async model's answer."""
+        with self._progress(call):
+            ready = await drive_async(self._prepared(call))
+            if ready is None:
+                return
+            chunks = _chunks_async(ready)
+            try:
+                first = await anext(chunks, _NOTHING)
+            except Exception as ex:
+                again = await drive_async(self._after_overflow(ready, ex))
+                if again is None:
+                    raise
+                chunks = _chunks_async(again)
+                first = await anext(chunks, _NOTHING)
+            if first is not _NOTHING:
+                yield first
+                async for chunk in chunks:
+                    yield chunk
+
+    @contextmanager
+    def _progress(self, call: Call) -> Iterator[None]:
+        self._in_progress.add(id(call.response))
+        try:
+            yield
+        finally:
+            self._in_progress.discard(id(call.response))
+
+    def _prepared(self, call: Call) -> Steps[Call | None]:
+        """The call that is to be made; None where there is none."""
+        ongoing = self._of(call)
+        if not call.prompt.tool_results:
+            ongoing.is_begun_here = False
+        focus = self._command(call.prompt)
+        if focus is not None:
+            yield from self._obey(call, ongoing, focus)
+            return None
+        call.response.done_callbacks.append(self._when_done(call, ongoing))
+        limit = self._limit(call, ongoing)
+        if limit is None or self._size(call.prompt.messages, ongoing, limit) <= limit.value:
+            return call
+        if self.is_off and self._fits(call, ongoing):
+            return call
+        steps = self._compacted(call, ongoing, limit, "auto")
+        compacted = yield from self._tried(steps, ongoing)
+        if compacted and self._size(compacted.prompt.messages, ongoing, limit) > limit.value:
+            self._tell_full(ongoing, "The newest request alone is above the threshold")
+        return compacted or call
+
+    def _after_overflow(self, call: Call, ex: Exception) -> Steps[Call | None]:
+        """The call once more with less, if it was refused as too long."""
+        overflow = overflow_in(str(ex))
+        if overflow is None or self.policy.threshold is None:
+            return None
+        ongoing = self._of(call)
+        counted = ongoing.meter.tokens(call.prompt.messages)
+        if overflow.window:
+            self._windows[call.model.model_id] = overflow.window
+            with suppress(SettingsError):
+                remember_window(call.model.model_id, overflow.window)
+        # Where we count too few, the request is smaller than the window by our count.
+        ongoing.ceiling = int(min(counted, overflow.window or counted) * HARDER)
+        limit = Size(max(1, ongoing.ceiling), "tokens")
+        steps = self._compacted(call, ongoing, limit, "overflow")
+        return (yield from self._tried(steps, ongoing))
+
+    def _obey(self, call: Call, ongoing: Ongoing, focus: str) -> Steps[None]:
+        """Compact because a person says so. What they typed never reaches a provider."""
+        prompt = call.prompt
+        command = _Command(prompt)
+        call.response.prompt = command
+        # It is no turn of the conversation.
+        call.response.log_to_db = lambda db: None
+        try:
+            steps = self._compacted(replace(call, prompt=command), ongoing, None, "manual", focus)
+            yield from steps
+        except CompactionError as ex:
+            self.voice.warn(str(ex))
+
+    def _tried(self, steps: Steps[Call], ongoing: Ongoing) -> Steps[Call | None]:
+        """What comes of an attempt. Whatever goes wrong, the conversation goes on without it."""
+        try:
+            return (yield from steps)
+        except NothingToCompact as ex:
+            self._tell_full(ongoing, str(ex))
+        except Exception as ex:
+            told = str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
+            self._count_failure(f"Not compacted. {told}")
+        return None
+
+    def _tell_full(self, ongoing: Ongoing, text: str) -> None:
+        if not ongoing.is_full:
+            self.voice.warn(text)
+        ongoing.is_full = True
+
+    def _count_failure(self, text: str) -> None:
+        self._failures += 1
+        self.is_off = self._failures >= MOST_FAILURES
+        self.voice.warn(text)
+        if self._failures == MOST_FAILURES:
+            self.voice.warn(
+                "Automatic compaction is off from here on. Only where the conversation would not "
+                "fit, extractive steps in"
+            )
+
+    def _compacted(
+        self,
+        call: Call,
+        ongoing: Ongoing,
+        limit: Size | None,
+        trigger: Trigger,
+        focus: str | None = None,
+    ) -> Steps[Call]:
+        """The call with a shorter conversation. Raises a `CompactionError`, changing nothing."""
+        is_needed = trigger == "overflow" or not self._fits(call, ongoing)
+        source = self._source(call, ongoing)
+        plan = plan_compaction(
+            source,
+            keep=self.policy.keep,
+            max_summary=self.policy.max_summary,
+            focus=focus or None,
+            again=True,
+            limit=limit,
+            window=self._window(call.model),
+            calibration=ongoing.meter.calibration,
+        )
+        draft = yield from self._draft(call, plan, trigger, is_needed)
+        stored = self._store(source, draft)
+        ongoing.known = (draft.turn_id, source.originals, len(draft.tail))
+        ongoing.meter.restart()
+        ongoing.is_full = False
+        if stored:
+            call.conversation.id = stored.conversation_id
+            ongoing.is_begun_here = True
+        # The id was taken before, and would sort before the compaction.
+        call.response.id = str(monotonic_ulid()).lower()
+        call.response.prompt = ChainPrompt(call.prompt, draft.chain(source))
+        self.voice.compacted(source, draft, stored)
+        return replace(call, prompt=call.response.prompt)
+
+    def _draft(self, call: Call, plan: Plan, trigger: Trigger, is_needed: bool) -> Steps[Draft]:
+        name = self.policy.summarizer or call.model.model_id
+        if self.is_off and is_needed:
+            return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
+        try:
+            summarizer = self._summarizer(name, call)
+            self.voice.working(plan, summarizer.name)
+            calls = planned_calls(name, plan.head, self._summarizer_window(name, call))
+            seconds = self.policy.timeout * max(1, calls)
+            future = in_background(lambda: _inside(_drafted, plan, summarizer, trigger))
+            try:
+                draft: Draft = yield Wait(future, seconds)
+            except TimeoutError:
+                raise SummarizerError(
+                    f"The summarizer {name} did not answer within {seconds:,.0f} seconds"
+                ) from None
+        except SummarizerError as ex:
+            if not is_needed or name == EXTRACTIVE:
+                raise
+            self._count_failure(
+                f"{str(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
+            )
+            return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
+        self._failures = 0
+        return draft
+
+    def _summarizer(self, name: str, call: Call) -> Summarizer:
+        # The conversation's key is for its own model and for no other.
+        key = call.given.get("key") if _is_own(name, call) else None
+        return get_summarizer(name, key=key, window=self._summarizer_window(name, call))
+
+    def _summarizer_window(self, name: str, call: Call) -> int | None:
+        return self._window(call.model) if _is_own(name, call) else None
+
+    def _source(self, call: Call, ongoing: Ongoing) -> Source:
+        conversation, messages = call.conversation, call.prompt.messages
+        with self._log() as db:
+            return read_live(
+                db,
+                conversation.id,
+                call.model.model_id,
+                messages,
+                name=_name(messages),
+                begun_here=ongoing.is_begun_here,
+                fragments=_fragments(conversation, call.prompt),
+                originals=_remembered(ongoing, messages),
+            )
+
+    @contextmanager
+    def _log(self) -> Iterator[sqlite_utils.Database | None]:
+        if self.policy.log is None or not self.policy.log.exists():
+            yield None
+            return
+        with open_log(self.policy.log) as db:
+            yield db
+
+    def _store(self, source: Source, draft: Draft) -> Stored | None:
+        if not self.policy.is_stored or self.policy.log is None:
+            return None
+        create_log(self.policy.log)
+        with open_log(self.policy.log) as db, uninterrupted():
+            return store_compaction(db, source, draft, again=True)
+
+    def _of(self, call: Call) -> Ongoing:
+        conversation = call.conversation
+        ongoing = self._ongoing.get(id(conversation))
+        if ongoing is None:
+            overhead = _overhead(call.prompt)
+            ongoing = Ongoing(Meter(replace(UNKNOWN, overhead=overhead)))
+            with self._log() as db:
+                if db:
+                    model_id, messages = call.model.model_id, call.prompt.messages
+                    ongoing.meter.report(read_reported(db, conversation.id, model_id, messages))
+            self._ongoing[id(conversation)] = ongoing
+            weakref.finalize(conversation, self._ongoing.pop, id(conversation), None)
+        return ongoing
+
+    def _limit(self, call: Call, ongoing: Ongoing) -> Size | None:
+        """Where this conversation has to be compacted, None where nobody can say."""
+        threshold = self.policy.threshold
+        if threshold is None or threshold.unit in ("messages", "exchanges"):
+            return threshold
+        window = self._window(call.model)
+        tokens = threshold.value
+        if threshold.unit == "%":
+            if window is None:
+                self._tell_unknown(call.model.model_id, threshold)
+                return None
+            tokens = window * threshold.value // 100
+        if window:
+            tokens = min(tokens, max(window // LEAST_SHARE, window - _reserve(call.prompt, window)))
+        return Size(max(1, min(tokens, ongoing.ceiling or tokens)), "tokens")
+
+    def _tell_unknown(self, model_id: str, threshold: Size) -> None:
+        text = (
+            f"No context window known for {model_id!r}, so a threshold of {threshold} can't be "
+            "counted. Use --auto-threshold 32k (tokens), --window 32k, or llm compact settings set "
+            f"window.{model_id} 32k"
+        )
+        if self.policy.is_required:
+            raise ConversationError(text)
+        if not self._is_unknown_told:
+            self.voice.warn(text)
+        self._is_unknown_told = True
+
+    def _window(self, model: AnyModel) -> int | None:
+        if model.model_id not in self._windows:
+            self._windows[model.model_id] = context_window(
+                model.model_id, explicit=self.policy.window
+            )
+        return self._windows[model.model_id]
+
+    def _fits(self, call: Call, ongoing: Ongoing) -> bool:
+        """Whether the window, as far as it is known, holds the request and an answer."""
+        window = self._window(call.model)
+        tokens = ongoing.meter.tokens(call.prompt.messages)
+        return window is None or tokens <= window - _reserve(call.prompt, window)
+
+    def _size(self, messages: Sequence[Message], ongoing: Ongoing, limit: Size) -> int:
+        tokens = ongoing.meter.tokens(messages)
+        return tokens if limit.unit == "tokens" else size_of(messages, limit.unit)
+
+    def _when_done(self, call: Call, ongoing: Ongoing) -> Callable[[Any], Any]:
+        """What llm is to call when the answer is complete."""
+
+        def done(response: Any, answer: Sequence[Message]) -> None:
+            messages = response.prompt.messages
+            sent = len(messages)
+            if response.input_tokens:
+                usage = response.input_tokens, response.output_tokens, response.token_details or {}
+                ongoing.meter.report([reported_usage(sent, sent + len(answer), *usage)])
+            if self.policy.is_chat and not any(map(local_calls, answer)):
+                self._tell_left([*messages, *answer], call, ongoing)
+
+        async def done_async(response: Any) -> None:
+            done(response, await response.messages())
+
+        if isinstance(call.response, llm.AsyncResponse):
+            return done_async
+        return lambda response: done(response, response.messages())
+
+    def _tell_left(self, messages: Sequence[Message], call: Call, ongoing: Ongoing) -> None:
+        limit = None if self.is_off else self._limit(call, ongoing)
+        if limit:
+            used = self._size(messages, ongoing, limit) / limit.value
+            if used > 0.5:
+                self.voice.left(max(0.0, 1 - used))
+
+    def _command(self, prompt: llm.Prompt) -> str | None:
+        """The focus of a `!compact`, '' without one; None if it is none."""
+        if not self.policy.is_chat:
+            return None
+        word, _, focus = _typed(prompt).partition(" ")
+        return focus.strip() if word == _COMMAND else None
+
+
+class _Command(ChainPrompt):
+    """A prompt that was a command: its chain goes without it, but with what was attached."""
+
+    def __init__(self, prompt: llm.Prompt) -> None:
+        super().__init__(prompt, prompt.messages[:-1])
+
+
+def _typed(prompt: llm.Prompt) -> str:
+    """What a person typed, without the fragments in front of it."""
+    text: str = prompt.prompt or ""
+    return text.removeprefix("\n".join(prompt.fragments or [])).strip()
+
+
+def _drafted(plan: Plan, summarizer: Summarizer, trigger: Trigger) -> Draft:
+    return draft_compaction(plan, summarizer, trigger=trigger)
+
+
+def _inside(function: Callable[..., T], *arguments: Any) -> T:
+    token = _is_inside.set(True)
+    try:
+        return function(*arguments)
+    finally:
+        _is_inside.reset(token)
+
+
+def _chunks(call: Call) -> Iterator[Any]:
+    chunks = iter(_inside(call.make))
+    while (chunk := _inside(next, chunks, _NOTHING)) is not _NOTHING:
+        yield chunk
+
+
+async def _chunks_async(call: Call) -> AsyncIterator[Any]:
+    chunks = _inside(call.make)
+    while True:
+        token = _is_inside.set(True)
+        try:
+            chunk = await anext(chunks, _NOTHING)
+        finally:
+            _is_inside.reset(token)
+        if chunk is _NOTHING:
+            return
+        yield chunk
+
+
+def _is_own(name: str, call: Call) -> bool:
+    """Whether a summarizer is the conversation's own model, by whatever name."""
+    if name == call.model.model_id:
+        return True
+    try:
+        return bool(llm.get_model(name).model_id == call.model.model_id)
+    except llm.UnknownModelError:
+        return False
+
+
+def _overhead(prompt: llm.Prompt) -> int:
+    """The plain count of what goes with each request and belongs to no message."""
+    schemas: list[dict[str, Any]] = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+        for tool in prompt.tools
+        if isinstance(tool, llm.Tool)
+    ]
+    if prompt.schema:
+        schemas.append({"schema": prompt.schema})
+    return sum(count_text(json.dumps(schema, default=str)) for schema in schemas)
+
+
+def _reserve(prompt: llm.Prompt, window: int) -> int:
+    """The tokens of a context window that are kept for the answer."""
+    limits = [getattr(prompt.options, name, None) for name in LIMIT_OPTIONS]
+    return next((limit for limit in limits if isinstance(limit, int)), window // ANSWER_SHARE)
+
+
+def _name(messages: Sequence[Message]) -> str | None:
+    """What a conversation is called that nobody has logged yet: its first words, as llm does."""
+    said = (" ".join(text_of(message).split()) for message in messages if message.role == "user")
+    return next((text[:NAME_LENGTH] for text in said if text), None)
+
+
+def _fragments(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]:
+    """The fragments of the prompts in this process. A tool loop has them on its first alone."""
+    prompts = [*(response.prompt for response in conversation.responses), prompt]
+    # As they are: llm's know where they came from, which a plain text does not.
+    return list(
+        dict.fromkeys(
+            fragment
+            for each in prompts
+            for fragment in [*(each.fragments or []), *(each.system_fragments or [])]
+        )
+    )
+
+
+def _remembered(ongoing: Ongoing, messages: Sequence[Message]) -> list[Message] | None:
+    """The original messages, if this process has compacted them."""
+    history = history_of(messages)
+    if ongoing.known is None or history.summary is None:
+        return None
+    compaction, originals, kept = ongoing.known
+    if history.summary.marker.compaction != compaction:
+        return None
+    return [*originals, *history.body[kept:]]
