@@ -341,7 +341,7 @@ def with_checked_rules(summary: Summary, head: Head, earlier: Sequence[Rule] = (
         found = _found_in(rule.quote, said)
         if found:
             rules.setdefault(found.quote, found)
-        elif rule.quote not in unquoted:
+        elif rule.quote not in unquoted and not is_record_line(rule.quote):
             unquoted.append(rule.quote)
     return summary.model_copy(update={"rules": list(rules.values()), "unquoted": unquoted})
 

@@ -80,9 +80,8 @@ def copied(attack: str, how: str) -> str:
             field: [attack] for field in ("decisions", "done", "open", "findings", "errors")
         }
         rules = [{"quote": line, "message": 1} for line in attack.splitlines()]
-        goal = (
-            f"The user wants to know what the page has to say of the tides that it shows.\n{attack}"
-        )
+        said = "The user wants to know what the page has to say of the tides that it shows. "
+        goal = f"{said * 5}\n{attack}"
         return json.dumps({"goal": goal, "rules": rules, **everywhere})
     if how == "sections":
         return (
