@@ -22,7 +22,7 @@ from .conversation import History, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
-from .redaction import redacted, secrets_of, without_secrets
+from .redaction import redacted, secrets_in, texts_of, without_secrets
 from .store import (
     Draft,
     Record,
@@ -384,11 +384,12 @@ def draft_compaction(
     Raises `SummarizerError` or `NothingToCompact`.
     """
     started, date = time.monotonic(), datetime.now(timezone.utc)
-    clean = without_secrets(plan.head)
-    is_known_there = has_same_provider(summarizer.name, plan.source.model_id)
+    head = plan.head
+    if not has_same_provider(summarizer.name, plan.source.model_id):
+        head = without_secrets(head)
     try:
-        answer = summarizer.summarize(plan.head if is_known_there else clean, watch or Watch())
-        summary = _checked(answer, plan.head, clean)
+        answer = summarizer.summarize(head, watch or Watch())
+        summary = _checked(answer, plan.head)
     except SummarizerError as ex:
         told = str(ex).rstrip(". ")
         raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
@@ -428,8 +429,8 @@ def draft_compaction(
     )
 
 
-def _checked(answer: Answer, head: Head, clean: Head) -> str:
-    """The summary as it may be stored. `clean` is the head without secrets.
+def _checked(answer: Answer, head: Head) -> str:
+    """The summary of `head` as it may be stored.
 
     Raises `SummarizerError` where it is none, or not what it has to be.
     """
@@ -437,7 +438,8 @@ def _checked(answer: Answer, head: Head, clean: Head) -> str:
     # What a summarizer without a model says is quoted, in whatever language that is.
     if answer.usage.calls:
         check_language(summary, head.language)
-    summary = harmless(redacted(summary, secrets_of(head, clean)))
+    known = secrets_in(text for message in head.originals for text in texts_of(message))
+    summary = harmless(redacted(summary, known))
     if head.most is not None:
         check_length(count_text(summary), head.most)
     return summary
