@@ -131,3 +131,11 @@ def _all_words() -> dict[str, dict[str, str]]:
     text = files("llm_compact").joinpath("languages.yaml").read_text("utf-8")
     loaded: dict[str, dict[str, str]] = yaml.safe_load(text)
     return loaded
+
+
+def lower_in_place(text: str) -> str:
+    """In lower case, each character in its place: some have two in lower case."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(char.lower() if len(char.lower()) == 1 else char for char in text)

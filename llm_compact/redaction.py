@@ -14,6 +14,7 @@ from typing import Any
 
 from llm.parts import Message, Part, TextPart, ToolCallPart, ToolResultPart
 
+from .language import lower_in_place
 from .summary import Head
 
 SHORTEST_KNOWN = 8
@@ -138,7 +139,7 @@ def _found(text: str, kinds: Sequence[_Kind] | None = None) -> list[tuple[int, i
     """(start, end, name) of each secret, in order; where two overlap, the first one."""
     if kinds is None:
         kinds = _KINDS if _LONG_WORD.search(text) else _NAMED
-    lower = _lower(text)
+    lower = lower_in_place(text)
     found = []
     for kind in kinds:
         for match in _matches(kind, text, lower):
@@ -161,14 +162,6 @@ def _matches(kind: _Kind, text: str, lower: str) -> Iterator[re.Match[str]]:
             if match:
                 yield match
             position = lower.find(begin, match.end() if match else position + len(begin))
-
-
-def _lower(text: str) -> str:
-    """In lower case, each character in its place."""
-    lower = text.lower()
-    if len(lower) == len(text):
-        return lower
-    return "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
 
 
 def _is_mixed(value: str) -> bool:

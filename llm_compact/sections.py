@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from .conversation import text_of
 from .errors import SummarizerError
-from .language import words
+from .language import lower_in_place, words
 from .summary import Head, is_record_line
 
 
@@ -329,16 +329,14 @@ def with_checked_rules(summary: Summary, head: Head, earlier: Sequence[Rule] = (
     The number of a message is its place among the original messages of all generations. `earlier`
     are the rules of the previous summary, which were checked then: not every log reaches so far.
     """
-    said = [
-        (number, " ".join(_own_words(message).split()))
-        for number, message in enumerate(head.originals, 1)
-        if message.role == "user"
-    ]
-    said += [(rule.message, rule.quote) for rule in earlier]
+    if not summary.rules:
+        return summary
+    said = [*_said(head.originals), *((rule.quote, rule.message) for rule in earlier)]
+    folded = [_folded(text) for text, _ in said]
     rules: dict[str, Rule] = {}
     unquoted = list(summary.unquoted)
     for rule in summary.rules:
-        found = _found_in(rule.quote, said)
+        found = _found_in(rule.quote, said, folded)
         if found:
             rules.setdefault(found.quote, found)
         elif rule.quote not in unquoted and not is_record_line(rule.quote):
@@ -346,22 +344,25 @@ def with_checked_rules(summary: Summary, head: Head, earlier: Sequence[Rule] = (
     return summary.model_copy(update={"rules": list(rules.values()), "unquoted": unquoted})
 
 
-def _own_words(message: Message) -> str:
-    """What a user says, without the code and the texts of others that they paste."""
-    text = _FENCED.sub("\n", text_of(message))
-    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(">"))
+def _said(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
+    """What the user said, without the code and the texts of others that they paste; the number."""
+    for number, message in enumerate(messages, 1):
+        if message.role == "user":
+            lines = _FENCED.sub("\n", text_of(message)).splitlines()
+            own = " ".join(line for line in lines if not line.lstrip().startswith(">"))
+            yield " ".join(own.split()), number
 
 
-def _found_in(quote: str, said: Sequence[tuple[int, str]]) -> Rule | None:
+def _found_in(quote: str, said: Sequence[tuple[str, int]], folded: Sequence[str]) -> Rule | None:
     """The rule as the user worded it, if one message has all of its pieces in order."""
     pieces = [_folded(piece).strip(" .,;:!。！") for piece in _ELLIPSIS.split(quote)]
     pieces = [piece for piece in pieces if piece]
     if sum(map(len, pieces)) < SHORTEST_QUOTE:
         return None
-    for number, text in said:
-        folded, position, told = _folded(text), 0, []
+    for (text, number), plain in zip(said, folded, strict=True):
+        position, told = 0, []
         for piece in pieces:
-            start = folded.find(piece, position)
+            start = plain.find(piece, position)
             if start < 0:
                 break
             position = start + len(piece)
@@ -376,8 +377,7 @@ _SAME = str.maketrans("“”„«»’‘`", '"""""\'\'\'')
 
 def _folded(text: str) -> str:
     """In lower case and with plain quotes, each character in its place."""
-    lower = (char.lower() if len(char.lower()) == 1 else char for char in text)
-    return "".join(lower).translate(_SAME)
+    return lower_in_place(text).translate(_SAME)
 
 
 def with_rules_of(summary: Summary, earlier: Sequence[Rule]) -> Summary:
