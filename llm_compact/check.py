@@ -30,8 +30,9 @@ _TEMPLATE_TOKEN = re.compile(
     r"|<<(/?SYS)>>|<(/?s|start_of_turn|end_of_turn|bos|eos)>"
 )
 _TAG = re.compile(
-    r"(?<![/@])<(/?(?:system-reminder|system|user|assistant|human|tool|developer|transcript|conversation"
-    r"|summary|record|tool_(?:call|result|response)s?|function_(?:call|result)s?))\b[^<>\n]{0,80}>(?![/@])",
+    r"(?<![/@])<(/?(?:system-reminder|system|user|assistant|human|tool|developer|transcript"
+    r"|conversation|summary|record|tool_(?:call|result|response)s?|function_(?:call|result)s?))"
+    r"\b[^<>\n]{0,80}>(?![/@])",
     re.IGNORECASE,
 )
 _FENCE_LINE = re.compile(

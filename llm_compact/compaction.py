@@ -23,6 +23,7 @@ from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .redaction import redacted, secrets_in, texts_of, without_secrets
+from .sizes import message_sizes
 from .store import (
     Draft,
     Record,
@@ -206,8 +207,7 @@ def plan_compaction(
     body, previous = history.body, history.summary
     if from_original:
         _check_originals(source, history)
-    # Each message is counted once: with a real vocabulary that is most of the work.
-    sizes = [message_tokens(message) for message in source.messages]
+    sizes = message_sizes(source.messages)
     calibration = calibration or calibrate(sizes, source.reported)
     system_sizes = sizes[: len(history.system)]
     replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -70,12 +70,9 @@ def language_of(messages: Iterable[Message]) -> str:
 
 
 def _language_of_text(text: str) -> str | None:
-    # A letter of these scripts says about as much as two and a half Latin ones.
-    weights = {code: 2.5 * len(pattern.findall(text)) for code, pattern in _SCRIPTS.items()}
-    weights["ja"] += weights["zh"] if weights["ja"] > 0.1 * weights["zh"] else 0
-    best = max(weights, key=lambda code: weights[code])
-    if weights[best] > _SHARES[best] * (len(_LATIN.findall(text)) + weights[best]):
-        return best
+    script = None if text.isascii() else _language_of_script(text)
+    if script:
+        return script
     spoken = _WORD.findall(text.lower())
     scores = _scores(spoken)
     winner = max(scores, key=lambda code: scores[code])
@@ -84,9 +81,17 @@ def _language_of_text(text: str) -> str | None:
     return winner if is_clear else None
 
 
-def _scores(spoken: Iterable[str]) -> dict[str, int]:
-    spoken = list(spoken)
-    return {code: sum(w in common for w in spoken) for code, common in _COMMON_WORDS.items()}
+def _language_of_script(text: str) -> str | None:
+    # A letter of these scripts says about as much as two and a half Latin ones.
+    weights = {code: 2.5 * len(pattern.findall(text)) for code, pattern in _SCRIPTS.items()}
+    weights["ja"] += weights["zh"] if weights["ja"] > 0.1 * weights["zh"] else 0
+    best = max(weights, key=lambda code: weights[code])
+    is_clear = weights[best] > _SHARES[best] * (len(_LATIN.findall(text)) + weights[best])
+    return best if is_clear else None
+
+
+def _scores(spoken: Sequence[str]) -> dict[str, int]:
+    return {code: sum(map(common.__contains__, spoken)) for code, common in _COMMON_WORDS.items()}
 
 
 def is_written_in(language: str, text: str) -> bool:
