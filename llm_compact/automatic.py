@@ -10,7 +10,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import llm
@@ -26,6 +26,7 @@ from .errors import (
     ConversationError,
     NothingToCompact,
     SettingsError,
+    StoreError,
     SummarizerError,
 )
 from .meter import Meter
@@ -36,6 +37,7 @@ from .store import (
     Draft,
     Source,
     Stored,
+    check_writable,
     create_log,
     open_log,
     read_live,
@@ -81,6 +83,8 @@ class Ongoing:
     "The last compaction, the original messages at that time, and how many of them were kept."
     is_full: bool = False
     "Whether it was told that nothing can be made smaller."
+    commands: list[llm.Prompt] = field(default_factory=list)
+    "Commands since the last prompt: what was attached to them belongs to the next one."
 
 
 class Session:
@@ -93,6 +97,7 @@ class Session:
         self._ongoing: dict[int, Ongoing] = {}
         self._in_progress: set[int] = set()
         self._windows: dict[str, int | None] = {}
+        self._first: Any = None
         self._is_unknown_told = False
 
     def wants(self, call: Call) -> bool:
@@ -100,14 +105,23 @@ class Session:
         # A model that is another one in a thread of its own hands the same response on.
         if _is_inside.get() or id(call.response) in self._in_progress or call.conversation is None:
             return False
+        if self.policy.is_single and not self._is_first(call.conversation):
+            return False
         if not getattr(call.model, "supports_conversation", True):
             return False
         # A hidden option of llm-anthropic, with which nothing is said.
         if getattr(call.prompt.options, "count_tokens", None):
             return False
-        if self.policy.is_single and self._ongoing and id(call.conversation) not in self._ongoing:
-            return False
-        return self.policy.threshold is not None or self._command(call.prompt) is not None
+        # An adapter that reads responses would find a command among them that came to nothing.
+        is_met = id(call.conversation) in self._ongoing
+        wants_all = self.policy.threshold is not None
+        return wants_all or is_met or self._command(call.prompt) is not None
+
+    def _is_first(self, conversation: Any) -> bool:
+        """Whether a conversation is the first that came by, be there something to do or not."""
+        if self._first is None:
+            self._first = conversation
+        return self._first is conversation
 
     def generate(self, call: Call) -> Iterator[Any]:
         """The chunks of a sync model's answer."""
@@ -165,6 +179,10 @@ class Session:
         if focus is not None:
             yield from self._obey(call, ongoing, focus)
             return None
+        if any(command.fragments or command.attachments for command in ongoing.commands):
+            call.response.prompt = _Attached(call.prompt, ongoing.commands)
+            call = replace(call, prompt=call.response.prompt)
+        ongoing.commands = []
         call.response.done_callbacks.append(self._when_done(call, ongoing))
         limit = self._limit(call, ongoing)
         if limit is None or self._size(call.prompt.messages, ongoing, limit) <= limit.value:
@@ -201,11 +219,12 @@ class Session:
         call.response.prompt = command
         # It is no turn of the conversation.
         call.response.log_to_db = lambda db: None
+        ongoing.commands.append(prompt)
         try:
             steps = self._compacted(replace(call, prompt=command), ongoing, None, "manual", focus)
             yield from steps
-        except CompactionError as ex:
-            self.voice.warn(str(ex))
+        except Exception as ex:
+            self.voice.warn(_told(ex))
 
     def _tried(self, steps: Steps[Call], ongoing: Ongoing) -> Steps[Call | None]:
         """What comes of an attempt. Whatever goes wrong, the conversation goes on without it."""
@@ -214,8 +233,7 @@ class Session:
         except NothingToCompact as ex:
             self._tell_full(ongoing, str(ex))
         except Exception as ex:
-            told = str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
-            self._count_failure(f"Not compacted. {told}")
+            self._count_failure(f"Not compacted. {_told(ex)}")
         return None
 
     def _tell_full(self, ongoing: Ongoing, text: str) -> None:
@@ -254,8 +272,13 @@ class Session:
             window=self._window(call.model),
             calibration=ongoing.meter.calibration,
         )
-        draft = yield from self._draft(call, plan, trigger, is_needed)
+        name = self.policy.summarizer or call.model.model_id
+        self._check_log()
+        draft = yield from self._draft(call, plan, name, trigger, is_needed)
         stored = self._store(source, draft)
+        # Where extractive stood in, the summarizer has failed all the same.
+        if name == EXTRACTIVE or draft.record.summarizer != EXTRACTIVE:
+            self._failures = 0
         ongoing.known = (draft.turn_id, source.originals, len(draft.tail))
         ongoing.meter.restart()
         ongoing.is_full = False
@@ -268,8 +291,9 @@ class Session:
         self.voice.compacted(source, draft, stored)
         return replace(call, prompt=call.response.prompt)
 
-    def _draft(self, call: Call, plan: Plan, trigger: Trigger, is_needed: bool) -> Steps[Draft]:
-        name = self.policy.summarizer or call.model.model_id
+    def _draft(
+        self, call: Call, plan: Plan, name: str, trigger: Trigger, is_needed: bool
+    ) -> Steps[Draft]:
         if self.is_off and is_needed:
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         try:
@@ -282,7 +306,7 @@ class Session:
                 draft: Draft = yield Wait(future, seconds)
             except TimeoutError:
                 raise SummarizerError(
-                    f"The summarizer {name} did not answer within {seconds:,.0f} seconds"
+                    f"The summarizer {name} did not answer within {_shown(seconds)} seconds"
                 ) from None
         except SummarizerError as ex:
             if not is_needed or name == EXTRACTIVE:
@@ -291,7 +315,6 @@ class Session:
                 f"{str(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
             )
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
-        self._failures = 0
         return draft
 
     def _summarizer(self, name: str, call: Call) -> Summarizer:
@@ -324,10 +347,16 @@ class Session:
         with open_log(self.policy.log) as db:
             yield db
 
+    def _check_log(self) -> None:
+        """Nobody shall pay for a summary that can't be written."""
+        if self.policy.is_stored and self.policy.log is not None:
+            create_log(self.policy.log)
+            with open_log(self.policy.log) as db:
+                check_writable(db)
+
     def _store(self, source: Source, draft: Draft) -> Stored | None:
         if not self.policy.is_stored or self.policy.log is None:
             return None
-        create_log(self.policy.log)
         with open_log(self.policy.log) as db, uninterrupted():
             return store_compaction(db, source, draft, again=True)
 
@@ -337,7 +366,8 @@ class Session:
         if ongoing is None:
             overhead = _overhead(call.prompt)
             ongoing = Ongoing(Meter(replace(UNKNOWN, overhead=overhead)))
-            with self._log() as db:
+            # To count without the log is less exact, and no reason to leave a prompt unanswered.
+            with suppress(StoreError), self._log() as db:
                 if db:
                     model_id, messages = call.model.model_id, call.prompt.messages
                     ongoing.meter.report(read_reported(db, conversation.id, model_id, messages))
@@ -420,21 +450,40 @@ class Session:
         """The focus of a `!compact`, '' without one; None if it is none."""
         if not self.policy.is_chat:
             return None
-        word, _, focus = _typed(prompt).partition(" ")
-        return focus.strip() if word == _COMMAND else None
+        word, *focus = _typed(prompt).split(maxsplit=1) or [""]
+        return "".join(focus) if word == _COMMAND else None
 
 
 class _Command(ChainPrompt):
-    """A prompt that was a command: its chain goes without it, but with what was attached."""
+    """A prompt that was a command, and is not in its chain."""
 
     def __init__(self, prompt: llm.Prompt) -> None:
         super().__init__(prompt, prompt.messages[:-1])
+
+
+class _Attached(ChainPrompt):
+    """A prompt with what was attached to the commands before it: llm gives that only once."""
+
+    def __init__(self, prompt: llm.Prompt, commands: Sequence[llm.Prompt]) -> None:
+        super().__init__(prompt, prompt.messages[:-1])
+        prompts = [*commands, prompt]
+        self.fragments = [fragment for each in prompts for fragment in each.fragments or []]
+        self.attachments = [attachment for each in prompts for attachment in each.attachments or []]
+        self.chain.append(llm.user(self.prompt or "", *self.attachments))
 
 
 def _typed(prompt: llm.Prompt) -> str:
     """What a person typed, without the fragments in front of it."""
     text: str = prompt.prompt or ""
     return text.removeprefix("\n".join(prompt.fragments or [])).strip()
+
+
+def _told(ex: Exception) -> str:
+    return str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:g}"
 
 
 def _drafted(plan: Plan, summarizer: Summarizer, trigger: Trigger) -> Draft:

@@ -43,11 +43,12 @@ def active(session: Session) -> Iterator[None]:
 def active_in_process(session: Session) -> Iterator[None]:
     """Let a session look after the conversations of this process, whatever thread they are in."""
     global _process_session
-    _process_session = session
+    # A tool may run an llm command of its own.
+    before, _process_session = _process_session, session
     try:
         yield
     finally:
-        _process_session = None
+        _process_session = before
 
 
 def wrap_models(model_aliases: Iterable[ModelWithAliases]) -> None:

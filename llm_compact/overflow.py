@@ -13,8 +13,12 @@ _PATTERNS = [
         # OpenAI, vLLM, OpenRouter and most that imitate them
         r"maximum context length is (?P<window>[\d,]+)",
         r"exceed(?:s|ed)? (?:the )?(?:model's |this model's )?(?:maximum |max )?context"
-        r" (?:window|length)",
-        r"context_length_exceeded",
+        r" (?:window|length)(?: (?:of |\()(?P<window>[\d,]+))?",
+        r"context[_ ]length[_ ]exceeded",
+        r"input tokens exceed the configured limit of (?P<window>[\d,]+)",
+        # vLLM, SGLang, Together
+        r"longer than the (?:maximum model|model's context) length"
+        r"(?: (?:of |\()(?P<window>[\d,]+))?",
         # llama-cpp-python
         r"requested tokens \([\d,]+\) exceed context window of (?P<window>[\d,]+)",
         # Anthropic, also through Bedrock
@@ -23,16 +27,21 @@ _PATTERNS = [
         # Gemini
         r"input token count.{0,20} exceeds the maximum number of tokens allowed"
         r"(?: \(?(?P<window>[\d,]+))?",
+        r"input token count is [\d,]+ but model only supports up to (?P<window>[\d,]+)",
         # Mistral
         r"too large for model with (?P<window>[\d,]+) maximum context length",
         # llama.cpp server
         r"exceeds the available context size(?: \((?P<window>[\d,]+) tokens\))?",
         # Ollama
         r"prompt too long; exceeded (?:max )?context length",
+        # LM Studio
+        r"loaded with context length of only (?P<window>[\d,]+)",
         # Groq
         r"reduce the length of the messages",
         # Bedrock
         r"input is too long for requested model",
+        r"number of input tokens exceeds maximum length",
+        r"too many input tokens\. max input tokens: (?P<window>[\d,]+)",
         # xAI
         r"maximum prompt length is (?P<window>[\d,]+)",
         # GitHub Copilot

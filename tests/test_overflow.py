@@ -15,6 +15,11 @@ TOO_LONG = [
     ),
     ("Your input exceeds the context window of this model. Please adjust your input.", None),
     ("Error code: 400 - {'error': {'code': 'context_length_exceeded'}}", None),
+    (
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in "
+        "509178 tokens. Please reduce the length of the messages.",
+        272_000,
+    ),
     # Anthropic
     ("prompt is too long: 213462 tokens > 200000 maximum", 200_000),
     (
@@ -28,6 +33,11 @@ TOO_LONG = [
         1_048_576,
     ),
     ("The input token count exceeds the maximum number of tokens allowed 32768.", 32_768),
+    (
+        "Unable to submit request because the input token count is 32825 but model only supports "
+        "up to 32768. Reduce the input token count and try again.",
+        32_768,
+    ),
     # Mistral
     (
         "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum "
@@ -48,6 +58,27 @@ TOO_LONG = [
         "(4000 in the messages, 1000 in the completion).",
         4_096,
     ),
+    (
+        "The decoder prompt (length 5951) is longer than the maximum model length of 4096. Make "
+        "sure that `max_model_len` is no smaller than the number of text tokens.",
+        4_096,
+    ),
+    ("Input length (265330) exceeds model's maximum context length (262144).", 262_144),
+    # SGLang, Together
+    (
+        "Requested token count exceeds the model's maximum context length of 131072 tokens.",
+        131_072,
+    ),
+    (
+        "The input (516368 tokens) is longer than the model's context length (262144 tokens).",
+        262_144,
+    ),
+    # LM Studio
+    (
+        "Trying to keep the first 5406 tokens when context the overflows. However, the model is "
+        "loaded with context length of only 4096 tokens, which is not enough.",
+        4_096,
+    ),
     # OpenRouter
     (
         "This endpoint's maximum context length is 131,072 tokens. However, you requested about "
@@ -62,6 +93,16 @@ TOO_LONG = [
         "The model returned the following errors: prompt is too long: 208310 tokens > 200000 "
         "maximum",
         200_000,
+    ),
+    (
+        "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the "
+        "input to try again.",
+        None,
+    ),
+    (
+        "400 Bad Request: Too many input tokens. Max input tokens: 8192, request input token "
+        "count: 9279",
+        8_192,
     ),
     # xAI
     (
@@ -89,6 +130,14 @@ def test_a_request_that_is_too_long(message: str, window: int | None) -> None:
         "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Requested 40000.",
         "You exceeded your current quota, please check your plan and billing details.",
         "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
+        "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, "
+        "Requested 40000. The input or output tokens must be reduced in order to run successfully.",
+        "429: This request would exceed your organization's rate limit of 30,000 input tokens per "
+        "minute. Please reduce the prompt length or try again later.",
+        "413 Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested "
+        "8000, please reduce your message size and try again.",
+        "Quota exceeded for metric: generate_content_free_tier_input_token_count, limit: 250000",
+        "Too many tokens, please wait before trying again.",
         "Connection error.",
         "The context of this error is unknown",
         "",
