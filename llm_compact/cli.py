@@ -119,6 +119,11 @@ def compact() -> None:
     help="Only shorten the large tool output in the older part; no summary, no model",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
+@click.option(
+    "--from-original",
+    is_flag=True,
+    help="Summarize the original messages of all generations, not the previous summary",
+)
 @click.option("--again", is_flag=True, help="Compact a second time from the same point")
 @click.option("json_output", "--json", is_flag=True, help="Output the compaction as JSON")
 @click.option("-u", "--usage", is_flag=True, help="Show token usage of the summarizer")
@@ -139,6 +144,7 @@ def run(
     database: str | None,
     prune_tools: bool,
     dry_run: bool,
+    from_original: bool,
     again: bool,
     json_output: bool,
     usage: bool,
@@ -181,6 +187,7 @@ def run(
             keep=keep or stored.keep,
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
+            from_original=from_original,
             again=again,
             prune_tools=prune_tools,
         )
@@ -221,6 +228,7 @@ _OF_SUMMARIES = {
     "window": "--window",
     "jobs": "--jobs",
     "focus": "--focus",
+    "from_original": "--from-original",
     "usage": "-u",
 }
 

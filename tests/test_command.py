@@ -12,19 +12,20 @@ from typing import Any
 import llm
 import pytest
 from click.testing import Result
-from conftest import LONG, Log, Talk
+from conftest import LONG, Log, Talk, recorded
 from llm.parts import StreamEvent, TextPart
 from scripted import Plugin, Reply
 
 Run = Callable[..., Result]
 
-SUMMARY = "## Goal\nKnow the tides of six places.\n\n## Exact values\n06:15, 1.5 m"
+ANSWER = "## Goal\nKnow the tides of six places.\n\n## Exact values\n- 06:15, 1.5 m"
+SUMMARY = recorded(ANSWER)
 
 
 def test_the_new_conversation_is_summary_and_recent_exchanges(
     long_talk: str, models: Plugin, log: Log, run: Run
 ) -> None:
-    models.chatty.replies = [SUMMARY]
+    models.chatty.replies = [ANSWER]
     source = log.messages(long_talk)
 
     result = run("compact", "-c")
@@ -41,7 +42,7 @@ def test_the_new_conversation_is_summary_and_recent_exchanges(
 def test_the_closing_line_tells_what_happened_and_how_to_go_back(
     long_talk: str, models: Plugin, log: Log, run: Run
 ) -> None:
-    models.chatty.replies = [SUMMARY]
+    models.chatty.replies = [ANSWER]
 
     result = run("compact", "-c")
 
@@ -57,7 +58,7 @@ def test_the_closing_line_tells_what_happened_and_how_to_go_back(
 def test_the_new_thread_has_a_root_of_its_own_and_one_turn(
     long_talk: str, models: Plugin, log: Log, run: Run
 ) -> None:
-    models.summer.replies = [Reply(SUMMARY, usage=(900, 45))]
+    models.summer.replies = [Reply(ANSWER, usage=(900, 45))]
 
     run("compact", "-c", "-m", "summer")
 
@@ -73,7 +74,7 @@ def test_the_new_thread_has_a_root_of_its_own_and_one_turn(
 
 
 def test_llm_logs_shows_the_compaction(long_talk: str, models: Plugin, log: Log, run: Run) -> None:
-    models.summer.replies = [SUMMARY]
+    models.summer.replies = [ANSWER]
     run("compact", "-c", "-m", "summer")
     new = log.newest()["id"]
 
@@ -243,7 +244,7 @@ def test_attachments_of_the_tail_are_kept(talk: Talk, models: Plugin, log: Log, 
 def test_focus_reaches_the_summarizer_outside_of_the_transcript(
     long_talk: str, models: Plugin, run: Run
 ) -> None:
-    models.summer.replies = [SUMMARY, SUMMARY]
+    models.summer.replies = [ANSWER, ANSWER]
 
     run("compact", "-c", "-m", "summer", "keep", "the $schema {decisions}")
     words = models.summer.texts_sent()
@@ -256,7 +257,7 @@ def test_focus_reaches_the_summarizer_outside_of_the_transcript(
 
 
 def test_options_and_key_reach_the_summarizer(long_talk: str, models: Plugin, run: Run) -> None:
-    models.summer.replies = [SUMMARY, SUMMARY]
+    models.summer.replies = [ANSWER, ANSWER]
 
     run("compact", "-c", "-m", "sum", "-o", "max_tokens", "300")
     run("compact", "--cid", long_talk, "--again", "-m", "keyed", "--key", "sk-1")
@@ -269,13 +270,13 @@ def test_the_summarizer_can_be_set_in_the_environment(
     long_talk: str, models: Plugin, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLM_COMPACT_MODEL", "summer")
-    models.summer.replies = [SUMMARY]
+    models.summer.replies = [ANSWER]
 
     assert run("compact", "-c").stdout == SUMMARY + "\n"
 
 
 def test_an_async_model_can_summarize(long_talk: str, models: Plugin, log: Log, run: Run) -> None:
-    models.summer.replies = [SUMMARY]
+    models.summer.replies = [ANSWER]
 
     result = run("compact", "-c", "-m", "async-only")
 
@@ -286,7 +287,7 @@ def test_an_async_model_can_summarize(long_talk: str, models: Plugin, log: Log, 
 def test_reasoning_in_front_of_the_summary_is_neither_shown_nor_stored(
     long_talk: str, models: Plugin, log: Log, run: Run
 ) -> None:
-    models.summer.replies = [f"<think>The user wants the tides.</think>\n\n{SUMMARY}"]
+    models.summer.replies = [f"<think>The user wants the tides.</think>\n\n{ANSWER}"]
 
     result = run("compact", "-c", "-m", "summer")
 
@@ -295,7 +296,7 @@ def test_reasoning_in_front_of_the_summary_is_neither_shown_nor_stored(
 
 
 def test_json_holds_the_compaction(long_talk: str, models: Plugin, log: Log, run: Run) -> None:
-    models.summer.replies = [Reply(SUMMARY, usage=(900, 45))]
+    models.summer.replies = [Reply(ANSWER, usage=(900, 45))]
 
     result = run("compact", "-c", "-m", "sum", "--json")
 
@@ -321,7 +322,7 @@ def test_json_holds_the_compaction(long_talk: str, models: Plugin, log: Log, run
 
 
 def test_quiet_says_nothing(long_talk: str, models: Plugin, run: Run) -> None:
-    models.summer.replies = [SUMMARY]
+    models.summer.replies = [ANSWER]
 
     result = run("compact", "-c", "-m", "summer", "--quiet")
 
@@ -329,7 +330,7 @@ def test_quiet_says_nothing(long_talk: str, models: Plugin, run: Run) -> None:
 
 
 def test_usage_is_told_on_stderr(long_talk: str, models: Plugin, run: Run) -> None:
-    models.summer.replies = [Reply(SUMMARY, usage=(9_100, 45))]
+    models.summer.replies = [Reply(ANSWER, usage=(9_100, 45))]
 
     result = run("compact", "-c", "-m", "summer", "-u")
 
@@ -353,7 +354,7 @@ def test_dry_run_calls_and_writes_nothing(
 
 
 def test_run_is_the_default_command(long_talk: str, models: Plugin, run: Run) -> None:
-    models.summer.replies = [SUMMARY, SUMMARY]
+    models.summer.replies = [ANSWER, ANSWER]
 
     named = run("compact", "run", "-m", "summer", "--dry-run")
     bare = run("compact", "-m", "summer", "--dry-run")
@@ -400,7 +401,7 @@ def test_another_database(long_talk: str, models: Plugin, log: Log, run: Run) ->
 def test_the_python_function_does_the_same(long_talk: str, models: Plugin, log: Log) -> None:
     import llm_compact
 
-    models.summer.replies = [SUMMARY]
+    models.summer.replies = [ANSWER]
 
     compaction = llm_compact.compact(model="summer", keep="4m")
 
@@ -426,7 +427,7 @@ def test_the_request_is_in_the_language_of_the_conversation(
 
 
 def test_reasoning_is_cut_off_the_stream_without_hurting_the_text(
-    long_talk: str, models: Plugin, run: Run
+    long_talk: str, models: Plugin, run: Run, terminal: None
 ) -> None:
     class Chunks(Reply):
         def events(self) -> Any:
@@ -444,7 +445,7 @@ def test_reasoning_is_cut_off_the_stream_without_hurting_the_text(
 
     result = run("compact", "-c", "-m", "summer")
 
-    assert result.stdout == "## Goal\nThe tides of six\n\nplaces\n"
+    assert result.stdout == recorded("## Goal\nThe tides of six\n\nplaces\n")
 
 
 def test_a_reader_that_leaves_does_not_stop_a_compaction(long_talk: str, log: Log) -> None:

@@ -10,7 +10,7 @@ import llm
 import pytest
 import sqlite_utils
 from click.testing import Result
-from conftest import LONG, Log, Talk
+from conftest import LONG, Log, Talk, recorded
 from conversations import conversations
 from hypothesis import HealthCheck, given, settings
 from llm.logs import LogStore
@@ -122,7 +122,7 @@ def test_a_second_generation_covers_the_first_summary_and_everything_since(
     assert "Question 1.1?" in sent and "Question 1.2?" not in sent
     chain = log.messages()
     assert [text_of(m) for m in chain if marker_of(m) and m.role == "assistant"] == [
-        "Summary 2: the tides of Ribe and Skagen."
+        recorded("Summary 2: the tides of Ribe and Skagen.", messages=16, generation=2)
     ]
     assert "Summary 1" not in "".join(text_of(m) for m in chain)
     row = list(log.db["compactions"].rows_where(order_by="turn_id"))[-1]
