@@ -11,6 +11,8 @@ import click
 from click_default_group import DefaultGroup
 
 if TYPE_CHECKING:
+    import sqlite_utils
+
     from .display import Shown
     from .tokens import Size
 
@@ -35,6 +37,14 @@ def _size(reader: str) -> Callable[[click.Context, click.Parameter, str | None],
             raise click.BadParameter(str(ex), ctx, param) from ex
 
     return read
+
+
+_database_option = click.option(
+    "-d",
+    "--database",
+    type=click.Path(readable=True, dir_okay=False),
+    help="Path to log database",
+)
 
 
 @click.group(name="compact", cls=DefaultGroup, default="run", default_if_no_args=True)
@@ -104,12 +114,7 @@ def compact() -> None:
     help="Calls at the same time, where the summary takes several",
 )
 @click.option("--focus", help="What the summary should look after, the same as FOCUS")
-@click.option(
-    "-d",
-    "--database",
-    type=click.Path(readable=True, dir_okay=False),
-    help="Path to log database",
-)
+@_database_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
 @click.option("--again", is_flag=True, help="Compact a second time from the same point")
 @click.option("json_output", "--json", is_flag=True, help="Output the compaction as JSON")
@@ -139,7 +144,8 @@ def run(
     Compact a conversation and print the summary
 
     The summary and the most recent exchanges become a new conversation, which llm -c goes on
-    with. The original stays in the log. FOCUS says what the summary should look after.
+    with. The original stays in the log. FOCUS says what the summary should look after. Quote it,
+    or use --focus: a first word such as list or show is taken for a command.
 
     Example usage:
 
@@ -193,6 +199,109 @@ def run(
         display.show_done(compaction, database)
     if usage:
         display.show_usage(compaction.usage)
+
+
+@compact.command(name="list")  # type: ignore[untyped-decorator]
+@click.option(
+    "conversation_id", "--cid", "--conversation", help="Only what this conversation belongs to"
+)
+@click.option("--count", type=click.IntRange(min=1), help="How many, the newest ones")
+@click.option("json_output", "--json", is_flag=True, help="Output as JSON")
+@_database_option
+def list_(
+    conversation_id: str | None, count: int | None, json_output: bool, database: str | None
+) -> None:
+    """
+    List compactions, newest first
+
+    Each line: the new conversation, when, generation, tokens before and after, what made it
+    happen, who summarized, the conversation it came from, its name.
+
+    Example usage:
+
+    \b
+        llm compact list --count 5
+        llm compact list --cid 01jm8ec74wxsdatyn5pq1fp0s5
+    """
+    from . import display
+    from .records import read_compactions
+
+    with _log(database) as db:
+        compactions = read_compactions(db, conversation_id)[:count]
+    if json_output:
+        display.show_json([display.logged_json(compaction) for compaction in compactions])
+    else:
+        display.show_list(compactions)
+
+
+@compact.command(name="show")  # type: ignore[untyped-decorator]
+@click.argument("id", required=False)
+@click.option(
+    "_continue", "-c", "--continue", is_flag=True, help="Show that of the most recent conversation"
+)
+@click.option("--lost", is_flag=True, help="Only the exact values that were not carried over")
+@click.option("--context", is_flag=True, help="The whole compacted conversation instead")
+@click.option("json_output", "--json", is_flag=True, help="Output as JSON")
+@_database_option
+def show(
+    id: str | None,
+    _continue: bool,
+    lost: bool,
+    context: bool,
+    json_output: bool,
+    database: str | None,
+) -> None:
+    """
+    Show a compaction: its record and its summary
+
+    ID is a compacted conversation, the turn of a compaction, or a conversation that was
+    compacted. Without it, the conversation that llm -c would continue.
+
+    Example usage:
+
+    \b
+        llm compact show
+        llm compact show 01jm8ec74wxsdatyn5pq1fp0s5 --context
+    """
+    from . import display
+    from .records import find_compaction, lineage_of, read_context, read_summary
+
+    if id is not None and _continue:
+        raise click.UsageError("Use either ID or -c")
+    if lost and context:
+        raise click.UsageError("Use either --lost or --context")
+    if id == "":
+        raise click.UsageError("ID is empty")
+    with _log(database) as db:
+        compaction = find_compaction(db, id)
+        lineage = lineage_of(db, compaction.conversation_id)
+        summary = read_summary(db, compaction)
+        messages = read_context(db, compaction) if context else None
+    if json_output:
+        data = display.logged_json(compaction) | {"lineage": lineage, "summary": summary}
+        if messages is not None:
+            data["messages"] = [message.to_dict() for message in messages]
+        display.show_json(data)
+    elif messages is not None:
+        display.show_context(messages)
+    elif lost:
+        display.show_lost(compaction)
+    else:
+        display.show_compaction(compaction, lineage, summary)
+
+
+@contextmanager
+def _log(database: str | None) -> Iterator[sqlite_utils.Database]:
+    """The log of a command that makes no summary, and what goes wrong with it."""
+    from .compaction import default_database
+    from .errors import CompactionError
+    from .store import open_log
+
+    try:
+        with open_log(Path(database) if database else default_database()) as db:
+            yield db
+    except CompactionError as ex:
+        raise click.ClickException(str(ex)) from ex
 
 
 @contextmanager

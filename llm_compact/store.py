@@ -341,6 +341,19 @@ def read_reported(
         return _reported(readable, conversation_id, model_id, tip, said)
 
 
+def read_chain(db: sqlite_utils.Database, tip: str) -> list[Message]:
+    """The messages up to the one with this hash."""
+    with _migrated(db) as readable:
+        chain: list[Message] = LogStore(readable).load_chain(tip)  # type: ignore[no-untyped-call]
+        return chain
+
+
+def continued_conversation(db: sqlite_utils.Database) -> str | None:
+    """Id of the conversation that `llm -c` would continue."""
+    with _migrated(db) as readable:
+        return _newest_conversation(readable)
+
+
 def newest_generation(db: sqlite_utils.Database, conversation_id: str) -> str:
     """The conversation that this one was compacted into, and so on, if nothing was said since.
 
