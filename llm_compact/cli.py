@@ -114,6 +114,13 @@ def compact() -> None:
     help="Calls at the same time, where the summary takes several",
 )
 @click.option("--focus", help="What the summary should look after, the same as FOCUS")
+@click.option(
+    "pins",
+    "--pin",
+    metavar="TEXT",
+    multiple=True,
+    help="Text that every summary keeps word for word from now on",
+)
 @_database_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
 @click.option("--again", is_flag=True, help="Compact a second time from the same point")
@@ -133,6 +140,7 @@ def run(
     window: int | None,
     jobs: int,
     focus: str | None,
+    pins: tuple[str, ...],
     database: str | None,
     dry_run: bool,
     again: bool,
@@ -153,6 +161,7 @@ def run(
         llm compact -c
         llm compact -c 'keep the schema decisions and the open migration'
         llm compact -c -m gpt-5-nano --keep 4x
+        llm compact -c --pin 'The release is on Friday'
         llm compact -c -m extractive --dry-run
     """
     from . import display
@@ -175,6 +184,7 @@ def run(
             keep=keep or stored.keep,
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
+            pins=pins,
             again=again,
         )
         own_prompt = load_template(template) if template else None
@@ -288,6 +298,111 @@ def show(
         display.show_lost(compaction)
     else:
         display.show_compaction(compaction, lineage, summary)
+
+
+@compact.command(name="pin")  # type: ignore[untyped-decorator]
+@click.argument("texts", metavar="TEXT_OR_RESPONSE_ID...", nargs=-1, required=True)
+@click.option(
+    "_continue", "-c", "--continue", is_flag=True, help="Pin to the most recent conversation"
+)
+@click.option(
+    "conversation_id", "--cid", "--conversation", help="Pin to the conversation with the given ID"
+)
+@click.option("--response", is_flag=True, help="Pin the answer of a response, not its prompt")
+@_database_option
+def pin(
+    texts: tuple[str, ...],
+    _continue: bool,
+    conversation_id: str | None,
+    response: bool,
+    database: str | None,
+) -> None:
+    """
+    Keep a text or a message word for word
+
+    Each summary of the conversation ends with its pins, in every later generation. A response id
+    (see llm logs) pins what you said there to the conversation of the response.
+
+    Example usage:
+
+    \b
+        llm compact pin 'The staging database is tide-stage-2'
+        llm compact pin 01jm8ec7aqh4gmn0xvxc3vqrqd
+    """
+    from . import display
+    from .pins import pins_from
+    from .store import store_pins
+
+    if conversation_id == "":
+        raise click.UsageError("--cid is empty")
+    with _log(database) as db:
+        pins = pins_from(db, texts, conversation_id, is_continued=_continue, answers=response)
+        ids = store_pins(db, pins)
+    display.show_pinned(ids, pins)
+
+
+@compact.command(name="pins")  # type: ignore[untyped-decorator]
+@click.option(
+    "_continue", "-c", "--continue", is_flag=True, help="Those of the most recent conversation"
+)
+@click.option(
+    "conversation_id", "--cid", "--conversation", help="Those of the conversation with this ID"
+)
+@click.option("all_", "--all", is_flag=True, help="Those of all conversations")
+@click.option("json_output", "--json", is_flag=True, help="Output as JSON")
+@_database_option
+def pins(
+    _continue: bool,
+    conversation_id: str | None,
+    all_: bool,
+    json_output: bool,
+    database: str | None,
+) -> None:
+    """
+    List what is pinned to a conversation and to those that it came from
+
+    Example usage:
+
+    \b
+        llm compact pins
+        llm compact pins --cid 01jm8ec74wxsdatyn5pq1fp0s5
+    """
+    from . import display
+    from .pins import conversation_of
+    from .store import read_pins
+
+    if all_ and conversation_id is not None:
+        raise click.UsageError("Use either --all or --cid")
+    if conversation_id == "":
+        raise click.UsageError("--cid is empty")
+    with _log(database) as db:
+        found = read_pins(db, None if all_ else conversation_of(db, conversation_id))
+    if json_output:
+        display.show_json(found)
+    else:
+        display.show_pins(found)
+
+
+@compact.command(name="unpin")  # type: ignore[untyped-decorator]
+@click.argument("pin_ids", metavar="PIN_ID...", nargs=-1, required=True)
+@_database_option
+def unpin(pin_ids: tuple[str, ...], database: str | None) -> None:
+    """
+    Remove pins
+
+    Summaries that exist stay as they are, the next one goes without.
+
+    Example usage:
+
+    \b
+        llm compact unpin 01m8pe0r6w2zqkbm1dn1hq5s4v
+    """
+    from . import display
+    from .store import remove_pins
+
+    with _log(database) as db:
+        remove_pins(db, pin_ids)
+    display.show_change(f"Unpinned {', '.join(pin_ids)}")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from .conversation import history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
+from .pins import clean_pins, pinned_tokens, with_pins, without_pins
 from .store import (
     Draft,
     Record,
@@ -87,6 +88,10 @@ class Plan:
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
+    most: int | None = None
+    "The plain count above which the summary is refused, pins included."
+    pins: tuple[str, ...] = ()
+    "Those of the head's that are new, to be stored with the compaction."
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,7 @@ def compact(
     keep: str | None = None,
     max_summary: str | None = None,
     focus: str | None = None,
+    pins: Sequence[str] = (),
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -130,7 +136,8 @@ def compact(
     own log, without `model` the conversation's own model summarizes. `keep` is a size such as
     "2x" (exchanges), "6m" (messages), "8k" (tokens) or "20%" (of the model's context window),
     `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
-    "32k" (the summarizer's context window).
+    "32k" (the summarizer's context window). `pins` are texts that are kept word for word, in this
+    and in every later generation.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -141,7 +148,7 @@ def compact(
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
         plan = plan_compaction(
-            source, keep=keep_size, max_summary=longest, focus=focus, again=again
+            source, keep=keep_size, max_summary=longest, focus=focus, pins=pins, again=again
         )
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
@@ -173,6 +180,7 @@ def plan_compaction(
     keep: Size | None = None,
     max_summary: Size | None = None,
     focus: str | None = None,
+    pins: Sequence[str] = (),
     again: bool = False,
     limit: Size | None = None,
     window: int | None = None,
@@ -183,11 +191,11 @@ def plan_compaction(
     `limit` is the size (tokens, messages or exchanges) that the conversation has reached: then it
     is to become so small that the limit is far again, and `keep` yields to that. `window` is the
     context window of the conversation's model in tokens, where it is known already, and
-    `calibration` how its provider counts.
+    `calibration` how its provider counts. `pins` are pinned in addition to the source's.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
     and `ConversationError` when the conversation can't be cut, or `keep` is a percentage and the
-    model's context window is not known.
+    model's context window is not known, or when the pins alone are longer than a summary may be.
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
@@ -207,10 +215,13 @@ def plan_compaction(
     request = words(language)["request"].replace("{n}", str(generation))
     request_tokens = MESSAGE_TOKENS + count_text(request)
     tokens = [calibration.tokens(size) for size in body_sizes]
+    new_pins = tuple(pin for pin in clean_pins(pins) if pin not in source.pins)
+    all_pins = (*source.pins, *new_pins)
+    pinned = pinned_tokens(all_pins, language)
     allowance = None
     if limit:
         fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
-        room = calibration.tokens(_room(sum(sizes), max_summary, limit))
+        room = calibration.tokens(_room(sum(sizes), max_summary, limit, pinned))
         allowance = _allowance(body, tokens, limit, fixed + MESSAGE_TOKENS, room)
     cut = choose_cut(body, tokens, keep, window or 0, allowance)
     summarized, kept = cut.head(body), cut.tail(body)
@@ -219,16 +230,20 @@ def plan_compaction(
     kept_tokens = request_tokens + sum(system_sizes)
     for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
         kept_tokens += size if sent is message else message_tokens(sent)
-    room = _room(head_tokens, max_summary, limit)
+    room = _room(head_tokens, max_summary, limit, pinned)
+    most = room if max_summary else _most(room, limit, calibration, kept_tokens)
+    if pinned and most is not None and most - pinned < SHORTEST_SUMMARY:
+        raise _too_many_pins(pinned, most)
     head = Head(
         messages=by_reference(body[: cut.position], source.fragments),
-        previous=previous.text if previous else None,
+        previous=without_pins(previous.text) if previous else None,
         originals=_replaced(originals, body, cut),
         tokens=head_tokens,
         language=language,
-        room=room,
-        most=room if max_summary else _most(room, limit, calibration, kept_tokens),
+        room=room - pinned,
+        most=None if most is None else most - pinned,
         focus=focus,
+        pins=all_pins,
     )
     if head.tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
         gain = calibration.tokens(head.tokens)
@@ -249,6 +264,8 @@ def plan_compaction(
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
+        most=most,
+        pins=new_pins,
     )
 
 
@@ -285,13 +302,16 @@ def _replaced(
     return tuple(Cut(position, request).head(originals))
 
 
-def _room(head_tokens: int, max_summary: Size | None, limit: Size | None) -> int:
+def _room(head_tokens: int, max_summary: Size | None, limit: Size | None, pinned: int = 0) -> int:
+    """How long a summary should be, with its pins: they are within what a user allows."""
     if max_summary and max_summary.unit == "%":
         return max(1, head_tokens * max_summary.value // 100)
     if max_summary:
         return max_summary.value
     room = min(MOST_ROOM, max(LEAST_ROOM, head_tokens // 10))
-    return min(room, limit.value // 4) if limit and limit.unit == "tokens" else room
+    if limit and limit.unit == "tokens":
+        room = min(room, limit.value // 4)
+    return room + pinned
 
 
 def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) -> int | None:
@@ -301,6 +321,13 @@ def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) ->
     left = int(limit.value * MOST_LEFT) - calibration.overhead
     # Where the tail alone is too large, the summary is not to blame.
     return max(room, calibration.plain(left) - kept - MESSAGE_TOKENS)
+
+
+def _too_many_pins(pinned: int, most: int) -> ConversationError:
+    return ConversationError(
+        f"The pins alone take {pinned:,} tokens, and the summary may have {most:,}. Allow more "
+        "with --max-summary, or remove pins with llm compact unpin"
+    )
 
 
 def _window(model_id: str, keep: Size) -> int:
@@ -354,9 +381,9 @@ def draft_compaction(
     started, date = time.monotonic(), datetime.now(timezone.utc)
     try:
         answer = summarizer.summarize(plan.head, watch or Watch())
-        summary = summary_text(answer)
-        if plan.head.most is not None:
-            check_length(count_text(summary), plan.head.most)
+        summary = with_pins(summary_text(answer), plan.head)
+        if plan.most is not None:
+            check_length(count_text(summary), plan.most)
     except SummarizerError as ex:
         told = str(ex).rstrip(". ")
         raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
@@ -393,6 +420,7 @@ def draft_compaction(
         tail=plan.tail,
         stands_for=plan.stands_for,
         record=record,
+        pins=plan.pins,
     )
 
 

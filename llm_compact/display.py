@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -24,8 +24,9 @@ from llm.parts import (
 from llm.utils import token_usage_string
 
 from .compaction import Compaction, Plan
+from .pins import pinned_tokens
 from .records import LoggedCompaction
-from .store import Draft, Record, Source, Stored
+from .store import Draft, Record, Said, Source, Stored
 from .summary import Usage, Watch
 from .vocabulary import counter
 
@@ -36,11 +37,11 @@ class Shown(Watch):
     def __init__(self, *, summary: bool, progress: bool) -> None:
         self._summary = summary
         self._progress = progress and sys.stderr.isatty()
-        self._is_begun = False
+        self._shown = ""
 
     def text(self, text: str) -> None:
         if self._summary:
-            self._is_begun = True
+            self._shown += text
             _output(text, nl=False)
 
     def progress(self, done: int, calls: int) -> None:
@@ -50,13 +51,20 @@ class Shown(Watch):
                 click.echo(err=True)
 
     def finish(self, summary: str) -> None:
-        """End the line, or show all of it where nothing came on the way."""
-        if self._summary:
-            _output("" if self._is_begun else summary)
+        """Show what did not come on the way: all of it, or what was added to it."""
+        if not self._summary:
+            return
+        whole = self._shown.strip()
+        if summary.startswith(whole):
+            _output(summary[len(whole) :])
+            return
+        shown = set(self._shown.splitlines())
+        added = "\n".join(line for line in summary.splitlines() if line not in shown)
+        _output(f"\n\n{added}" if added else "")
 
     def break_off(self) -> None:
         """End the line of a summary that will not be finished, so that the error has its own."""
-        if self._is_begun:
+        if self._shown:
             _output("")
 
 
@@ -202,6 +210,9 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
         if exchanges is not None:
             counted += f", {_count(exchanges, 'exchange')}"
         click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
+    if plan.head.pins:
+        pinned = plan.calibration.tokens(pinned_tokens(plan.head.pins, plan.head.language))
+        click.echo(f"{'pinned:':<12}{pinned:>9,} tokens  ({_count(len(plan.head.pins), 'pin')})")
     click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
 
 
@@ -308,6 +319,22 @@ def logged_json(compaction: LoggedCompaction) -> dict[str, Any]:
     data = dataclasses.asdict(compaction)
     data["id"], data["source_id"] = data.pop("conversation_id"), data.pop("source_conversation_id")
     return data
+
+
+def show_pins(pins: Sequence[Mapping[str, Any]]) -> None:
+    """What `llm compact pins` prints: a pin a line."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for pin in pins:
+        line = f"{pin['id']}  {_minute(pin['datetime_utc'])}  {_one_line(pin['text'])}"
+        _output(line[:width])
+    if not pins:
+        click.echo("Nothing is pinned.", err=True)
+
+
+def show_pinned(ids: Sequence[str], pins: Sequence[Said]) -> None:
+    """The closing lines of `llm compact pin`."""
+    for id, pin in zip(ids, pins, strict=True):
+        click.echo(f"Pinned as {id} in conversation {pin.conversation_id}", err=True)
 
 
 def _minute(datetime_utc: str) -> str:

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from llm.parts import Message
 
+_FENCED = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Head:
@@ -30,6 +32,8 @@ class Head:
     "The tokens above which a summary is refused, if it is a matter of so many."
     focus: str | None = None
     "What the user wants the summary to look after."
+    pins: tuple[str, ...] = ()
+    "What stands behind the summary word for word, and is no part of `room` and `most`."
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,13 @@ class Summarizer(Protocol):
 def sections_of(markdown: str) -> list[tuple[str, list[str]]]:
     """(heading, its lines) in order, without bullets and blank lines; the heading may be ''."""
     sections: list[tuple[str, list[str]]] = [("", [])]
-    for line in markdown.splitlines():
-        heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
+    fenced = [match.span() for match in _FENCED.finditer(markdown)]
+    place = 0
+    for line in markdown.splitlines(keepends=True):
+        # What is fenced is quoted: it may look like a heading, and is none.
+        is_quoted = any(start <= place < end for start, end in fenced)
+        heading = None if is_quoted else re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
+        place += len(line)
         if heading:
             sections.append((heading[1], []))
         elif line.strip():
