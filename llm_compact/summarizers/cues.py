@@ -1,8 +1,16 @@
-"""The words by which a sentence shows what it is: a rule, a decision or result, mere talk."""
+"""Sentences, and the words by which one shows what it is: a rule, a decision, mere talk."""
 
 from __future__ import annotations
 
 import re
+
+from ..estimate import estimate
+
+_CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
+_QUOTED = re.compile(r"\s*>")
+_SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|(?<=[。！？；])")
+_BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+|\*\*")
 
 # A rule is worded as an order for all that follows.
 _RULE = re.compile(
@@ -49,6 +57,25 @@ _TALK = re.compile(
     r"|i apologi|would you like|is there anything|好的|当然|谢谢|もちろん|ありがとう|감사",
     re.IGNORECASE,
 )
+
+
+def sentences(text: str, least: int = 5) -> list[str]:
+    """The sentences of a text that were said: no code, quotes, tables, or fragments of a word.
+
+    `least` is the tokens below which a piece says nothing.
+    """
+    prose = _CODE_BLOCK.sub("\n", text)
+    found = []
+    for piece in _SENTENCE_END.split(prose):
+        if _QUOTED.match(piece):
+            continue
+        # Nobody can make a sentence look as if somebody else had said it.
+        sentence = _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
+        if estimate(sentence) >= least and not sentence.startswith(
+            ("|", "#", "<", "{", "[", "import ")
+        ):
+            found.append(sentence)
+    return found
 
 
 def is_rule(sentence: str) -> bool:
