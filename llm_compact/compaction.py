@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ from .cut import Allowance, Cut, choose_cut
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, with_pins, without_pins
+from .rules import rules_tokens, with_rules
 from .store import (
     Draft,
     Record,
@@ -33,7 +34,7 @@ from .store import (
     read_source,
     store_compaction,
 )
-from .summarizers import get_summarizer
+from .summarizers import EXTRACTIVE, get_summarizer
 from .summarizers.template import load_template
 from .summary import Head, Summarizer, Usage, Watch
 from .tokens import (
@@ -380,8 +381,11 @@ def draft_compaction(
     """
     started, date = time.monotonic(), datetime.now(timezone.utc)
     try:
-        answer = summarizer.summarize(plan.head, watch or Watch())
-        summary = with_pins(summary_text(answer), plan.head)
+        answer = summarizer.summarize(_head_for(summarizer, plan.head), watch or Watch())
+        summary = summary_text(answer)
+        # What needs no model quotes the rules itself, as far as it has room.
+        summary = with_rules(summary, plan.head) if answer.usage.calls else summary
+        summary = with_pins(summary, plan.head)
         if plan.most is not None:
             check_length(count_text(summary), plan.most)
     except SummarizerError as ex:
@@ -422,6 +426,14 @@ def draft_compaction(
         record=record,
         pins=plan.pins,
     )
+
+
+def _head_for(summarizer: Summarizer, head: Head) -> Head:
+    """The head with the room that a model has beside the rules that it may not quote."""
+    if head.most is None or summarizer.name == EXTRACTIVE:
+        return head
+    rules = rules_tokens(head)
+    return replace(head, room=max(1, head.room - rules), most=max(1, head.most - rules))
 
 
 @contextmanager
