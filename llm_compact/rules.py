@@ -17,8 +17,6 @@ from .tokens import count_text
 
 SHARE_OF_ROOM = 4
 "A quarter of a summary at most goes to rules: each that is none would cost in every request."
-LEAST_TOKENS = 3
-"“Use UTC, not CET.” is a rule, “No!” is none."
 SHORT_MESSAGE, LONG_MESSAGE = 40, 400
 "Tokens: what is quoted as a whole, and what is rather a document than said."
 LONGEST_RULE = 100
@@ -97,7 +95,7 @@ def rules_tokens(head: Head) -> int:
 
 def _quotes(text: str) -> Iterator[str]:
     """The rules in a message: sentences, the items of a list of rules, or all of a short one."""
-    said = sentences(text, LEAST_TOKENS)
+    said = sentences(text, least=1)
     listed = {quote for found in _LIST.finditer(text) for quote in _items(found)}
     rules = [quote for quote in said if is_rule(quote) or quote in listed]
     whole = " ".join(text.split())
@@ -114,7 +112,7 @@ def _items(found: re.Match[str]) -> list[str]:
     is_list_of_rules = bool(_RULES.search(lead)) or is_rule(lead.strip())
     if not is_list_of_rules or is_question(lead):
         return []
-    return [quote for quote in sentences(found["items"], LEAST_TOKENS) if not is_question(quote)]
+    return [quote for quote in sentences(found["items"], least=1) if not is_question(quote)]
 
 
 def _is_all_rules(whole: str, said: Sequence[str], rules: Sequence[str]) -> bool:

@@ -36,8 +36,10 @@ _RULES = {
     r"|^(?:verwende|nutze|benutze|antworte|schreibe?|gib|fasse?|lösche?|ändere|mache?|halte|nimm"
     r"|lasse?|frage?|setze?|führe?|rühre?|teste|prüfe|nenne|zeige?|sprich|bleibe?|achte|denke?)\b"
     r".{0,40} (?:nie|niemals|immer|stets|keinesfalls)\b"
-    r"|\bdu (?:darfst|sollst|musst) .{0,40}\b(?:nicht|nie|niemals|immer|stets|keine?n?|nur)\b",
+    r"|\bdu (?:darfst|sollst|musst) .{0,40}\b(?:nicht|nie|niemals|immer|stets|keine?n?|nur)\b"
+    r"|\b(?:darf|dürfen) (?:nie|niemals|nichts|niemand|keine?n?)\b",
     "fr": r"^(?:ne |n['’]).{2,30}? jamais |\ben aucun cas\b|\bil (?:ne )?faut (?:jamais|toujours) "
+    r"|^ne (?!(?:sont|suis|sais|marche|fonctionne|trouve|comprends)\b)\w+ (?:rien|pas) "
     r"|^toujours (?!(?:la|les?|une?|pas|en|plus|est|aussi)\b)\w"
     r"|\b(?:désormais|dorénavant|à partir de maintenant|dès maintenant)\b"
     r"|^(?:réponds|répondez|utilisez?|écris|écrivez|donnez?|gardez?|parlez?|mets|mettez|fais|faites"
@@ -47,32 +49,36 @@ _RULES = {
     "es": r"^(?:siempre|nunca) (?!(?:he|has?|hemos|han|había|me|te|se|es|fue|est\w+|hay|el|los|las"
     r"|lo h\w+|tive|fui|foi|vi|é)\b)\w"
     r"|\b(?:a partir de ahora|de ahora en adelante)\b|^no .{2,25} (?:nunca|jamás)\b"
+    r"|^no (?:toques|borres|uses|cambies|modifiques|hagas|escribas|añadas|elimines|publiques)\b"
     r"|\b(?:bajo ningún concepto|bajo ninguna circunstancia|en ningún caso)\b"
     r"|^(?:responde|contesta|usa|utiliza|da|escribe|mantén|habla|pon|haz|recuerda|indica|ejecuta)\b"
     r".{0,30} siempre\b|\b(?:debes|tienes que) .{0,15}(?:siempre|nunca)\b",
-    "pt": r"^sempre (?!(?:est\w+|gost\w+|tive|fui|foi|é|vi|me|os?|as?|que|há|ach\w+|pens\w+|soube"
-    r"|lo|la|gli|le|il|un\w*)\b)\w|\b(?:a partir de agora|de agora em diante|daqui em diante)\b"
+    "pt": r"^sempre (?!(?:est\w+|esque\w+|gost\w+|tive|fui|foi|é|vi|me|os?|as?|que|há|ach\w+"
+    r"|pens\w+|soube|lo|la|gli|le|il|un\w*)\b)\w"
+    r"|\b(?:a partir de agora|de agora em diante|daqui em diante)\b"
     r"|\b(?:em hipótese alguma|em nenhum caso|de forma alguma)\b|^não .{2,25} (?:nunca|jamais)\b"
+    r"|^não (?:mexa|toque|altere|apague|mude|use|faça|escreva|remova|exclua|publique)\b"
     r"|^(?:responda|responde|use|usa|utilize|escreva|dê|mantenha|fale|indique|rode|execute|coloque)\b"
     r".{0,30} sempre\b",
     "it": r"\b(?:d['’]ora in (?:poi|avanti)|da (?:adesso|ora) in (?:poi|avanti))\b"
-    r"|^non \w+(?:are|ere|ire) mai\b|^non .{2,25}(?:in nessun caso|per nessun motivo)\b"
+    r"|^non \w+(?:are|ere|ire)\b|^non .{2,25}(?:in nessun caso|per nessun motivo)\b"
     r"|^(?:rispondi|usa|utilizza|scrivi|dai|mantieni|parla|indica|esegui|metti|fai)\b"
     r".{0,30} sempre\b",
-    "ru": r"^(?:никогда не|всегда) (?!(?:одн\w+|так\w*|есть|можно|\w+л[аои]?)\b)\w"
+    "ru": r"^не \w+(?:йте|ите|ьте|[йиь])\b"
+    r"|^(?:никогда не|всегда) (?!(?:одн\w+|так\w*|есть|можно|\w+л[аои]?)\b)\w"
     r"|\b(?:отныне|впредь|с этого момента|ни в коем случае|ни при каких)\b"
     r"|^\w+(?:йте|ите|ьте|[йиь]) (?:\S+ ){0,3}?всегда\b",
-    "tr": r"\bbundan (?:sonra|böyle)\b|\bsakın\b|\basla\b(?!.{0,60}[dt][ıiuü]m?\b)"
+    "tr": r"\bbundan (?:sonra|böyle)\b|\bsakın\b|\basla\b(?!.{0,60}(?:[dt][ıiuü]|[ıiuü]yor)m?\b)"
     r"|\b(?:her zaman|daima|kesinlikle|mutlaka) .{0,50}"
     r"(?:\b(?:ver|kullan|yaz|et|yap|cevapla|yanıtla|çalıştır|ekle|belirt)|m[ae]|[ıiuü]n)[.!]?$",
     "zh": r"(?:^|[，。：；])(?:请)?(?:不要(?!担心|紧|客气|急|怕|难过)"
     r"|别(?!的|人|处|说|急|怕|担心|客气))|^(?!.{0,6}[我他她]).{0,40}必须(?!的)|务必|以后都(?!会)|以后请|从现在(?:起|开始)|一律|请始终|^始终"
     r"|绝对不(?:能|要|可|许)|千万(?:别|不要)|(?:请|^)禁止|每次.{1,20}都(?:要|得|必须)",
     "ja": r"(?:必ず|(?<!非)常に|絶対に?|決して|毎回|いつも).{1,40}"
-    r"(?:ください|下さい|お願いします|こと|しない|使う|て)[。！]?$|しないで(?:ください|$)"
+    r"(?:ください|下さい|お願いします|こと|しない|使う|て)[。！]?$|ない(?:で|でください|こと)[。！]?$"
     r"|(?:今後|これから|以後)(?:は|も|、).{1,40}(?:ください|下さい|お願いします|こと|て)[。！]?$",
     "ko": r"(?:항상|절대로?|반드시|언제나|매번|앞으로|이제부터|지금부터).{1,40}"
-    r"(?:세요|십시오|줘|마|말 것|할 것|해라|하라)[.!]?$|하지 ?마(?:세요|십시오|라)?[.!]?$",
+    r"(?:세요|십시오|줘|마|말 것|할 것|해라|하라)[.!]?$|지 ?마(?:세요|십시오|라)?[.!]?$",
 }
 _RULE = re.compile("|".join(_RULES.values()), re.IGNORECASE)
 # What says by itself that it holds for good.
