@@ -99,7 +99,12 @@ def _quotes(text: str) -> Iterator[str]:
     listed = {quote for found in _LIST.finditer(text) for quote in _items(found)}
     rules = [quote for quote in said if is_rule(quote) or quote in listed]
     whole = " ".join(text.split())
-    if rules and estimate(whole) <= SHORT_MESSAGE and _is_all_rules(whole, said, rules):
+    if (
+        rules
+        and not listed
+        and estimate(whole) <= SHORT_MESSAGE
+        and _is_all_rules(whole, said, rules)
+    ):
         yield whole
         return
     for quote in rules:

@@ -80,7 +80,11 @@ _RULES = {
     "ko": r"(?:항상|절대로?|반드시|언제나|매번|앞으로|이제부터|지금부터).{1,40}"
     r"(?:세요|십시오|줘|마|말 것|할 것|해라|하라)[.!]?$|지 ?마(?:세요|십시오|라)?[.!]?$",
 }
-_RULE = re.compile("|".join(_RULES.values()), re.IGNORECASE)
+_OTHER_SCRIPTS = ("ru", "zh", "ja", "ko")
+_RULE_IN_LATIN, _RULE_IN_OTHERS = (
+    re.compile("|".join(_RULES[code] for code in codes), re.IGNORECASE)
+    for codes in ([code for code in _RULES if code not in _OTHER_SCRIPTS], _OTHER_SCRIPTS)
+)
 # What says by itself that it holds for good.
 _FIRM = re.compile(
     r"\b(?:from now on|never|always|every time|whenever|no matter|under no circumstances|ab jetzt"
@@ -139,8 +143,10 @@ def sentences(text: str, least: int = 5) -> list[str]:
 
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user's lays something down for all that follows."""
-    is_order = bool(_RULE.search(sentence)) and not _NARRATIVE.match(sentence)
-    return is_order and not is_question(sentence)
+    is_order = _RULE_IN_LATIN.search(sentence) or (
+        not sentence.isascii() and _RULE_IN_OTHERS.search(sentence)
+    )
+    return bool(is_order) and not _NARRATIVE.match(sentence) and not is_question(sentence)
 
 
 def is_firm(rule: str) -> bool:
