@@ -233,8 +233,9 @@ def plan_compaction(
         kept_tokens += size if sent is message else message_tokens(sent)
     room = _room(head_tokens, max_summary, limit, pinned)
     most = room if max_summary else _most(room, limit, calibration, kept_tokens)
-    if pinned and most is not None and most - pinned < SHORTEST_SUMMARY:
-        raise _too_many_pins(pinned, most)
+    allowed = _room_of_pins(room, max_summary, limit)
+    if pinned and allowed is not None and allowed - pinned < SHORTEST_SUMMARY:
+        raise _too_many_pins(pinned, allowed)
     head = Head(
         messages=by_reference(body[: cut.position], source.fragments),
         previous=without_pins(previous.text) if previous else None,
@@ -324,10 +325,17 @@ def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) ->
     return max(room, calibration.plain(left) - kept - MESSAGE_TOKENS)
 
 
-def _too_many_pins(pinned: int, most: int) -> ConversationError:
+def _room_of_pins(room: int, max_summary: Size | None, limit: Size | None) -> int | None:
+    """What pins may take: more than a limit aims at would reach it again and again."""
+    if max_summary:
+        return room
+    return int(limit.value * AIM) if limit and limit.unit == "tokens" else None
+
+
+def _too_many_pins(pinned: int, allowed: int) -> ConversationError:
     return ConversationError(
-        f"The pins alone take {pinned:,} tokens, and the summary may have {most:,}. Allow more "
-        "with --max-summary, or remove pins with llm compact unpin"
+        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. Allow a longer "
+        "summary, or remove pins with llm compact unpin"
     )
 
 

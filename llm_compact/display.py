@@ -240,7 +240,7 @@ def show_list(compactions: Sequence[LoggedCompaction]) -> None:
         cells = (cell.ljust(size) for cell, size in zip(row, widths, strict=True))
         _output("  ".join(cells).rstrip()[:width])
     if not rows:
-        click.echo("No compactions in the log.", err=True)
+        click.echo("No compactions found.", err=True)
 
 
 def _columns(c: LoggedCompaction) -> tuple[str, ...]:

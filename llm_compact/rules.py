@@ -96,28 +96,32 @@ def rules_tokens(head: Head) -> int:
 def _quotes(text: str) -> Iterator[str]:
     """The rules in a message: sentences, the items of a list of rules, or all of a short one."""
     said = sentences(text, least=1)
-    listed = {quote for found in _LIST.finditer(text) for quote in _items(found)}
-    rules = [quote for quote in said if is_rule(quote) or quote in listed]
+    listed = {item: quote for found in _LIST.finditer(text) for item, quote in _items(found)}
+    rules = [sentence for sentence in said if sentence in listed or _is_whole_rule(sentence)]
     whole = " ".join(text.split())
-    if (
-        rules
-        and not listed
-        and estimate(whole) <= SHORT_MESSAGE
-        and _is_all_rules(whole, said, rules)
-    ):
+    if rules and not listed and _is_all_rules(whole, said, rules):
         yield whole
         return
-    for quote in rules:
+    for sentence in rules:
+        quote = listed.get(sentence, sentence)
         if estimate(quote) <= LONGEST_RULE:
             yield quote
 
 
-def _items(found: re.Match[str]) -> list[str]:
-    lead = found["lead"]
-    is_list_of_rules = bool(_RULES.search(lead)) or is_rule(lead.strip())
-    if not is_list_of_rules or is_question(lead):
-        return []
-    return [quote for quote in sentences(found["items"], least=1) if not is_question(quote)]
+def _items(found: re.Match[str]) -> Iterator[tuple[str, str]]:
+    """The items of a list of rules, and how each is quoted."""
+    lead = " ".join(found["lead"].split())
+    # "Never do this" belongs to each of its items, which would say the opposite alone.
+    is_order = is_rule(lead)
+    if not is_order and not _RULES.search(lead):
+        return
+    for item in sentences(found["items"], least=1):
+        if not is_question(item):
+            yield item, f"{lead}: {item}" if is_order else item
+
+
+def _is_whole_rule(sentence: str) -> bool:
+    return not sentence.endswith((":", "：")) and is_rule(sentence)
 
 
 def _is_all_rules(whole: str, said: Sequence[str], rules: Sequence[str]) -> bool:
@@ -125,8 +129,9 @@ def _is_all_rules(whole: str, said: Sequence[str], rules: Sequence[str]) -> bool
 
     What is a question or a request must not be asked again each time that its rule is read.
     """
-    has_code = "`" * 3 in whole or whole.startswith((">", "#", "<"))
-    return not has_code and not any(map(is_question, said)) and 2 * len(rules) > len(said)
+    if estimate(whole) > SHORT_MESSAGE or "`" * 3 in whole or whole.startswith((">", "#", "<")):
+        return False
+    return not any(map(is_question, said)) and 2 * len(rules) > len(said)
 
 
 def _line(rule: Rule) -> str:
@@ -140,7 +145,7 @@ def _added(summary: str, heading: str, lines: Sequence[str]) -> str:
     if not places:
         return "\n".join([*written, "", heading, *lines])
     end = places[0] + 1
-    while end < len(written) and not written[end].startswith("#"):
+    while end < len(written) and not re.match(r"#{1,6}\s", written[end]):
         end += 1
     before = "\n".join(written[:end]).rstrip()
     rest = ["", *written[end:]] if end < len(written) else []

@@ -223,6 +223,18 @@ def test_an_automatic_compaction_carries_the_pins(
     assert text_of(prompt.messages[2]).endswith(f"{HEADING}\n- {PIN}")
 
 
+def test_pins_that_leave_no_room_below_a_threshold_do_not_end_a_conversation(
+    long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    run("compact", "pin", PIN * 20)
+
+    result = run("-c", "And today?", "--auto-threshold", "400", "--compact-model", "extractive")
+
+    assert result.exit_code == 0
+    assert "The pins alone take" in result.stderr
+    assert len(log.threads()) == 1
+
+
 def test_a_conversation_of_an_older_llm_can_be_pinned(
     user_path: Path, models: Plugin, run: Run
 ) -> None:

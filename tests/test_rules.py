@@ -82,6 +82,13 @@ def test_the_items_of_a_list_of_rules_are_rules_however_they_are_worded() -> Non
     assert found("We have three boats:\n- the Ebba\n- the long one\n- the red one") == []
 
 
+def test_an_item_is_never_quoted_without_the_order_that_it_belongs_to() -> None:
+    assert found("Never do this:\n- push to main\n- delete a backup\nWhat is next?") == [
+        "Never do this: push to main",
+        "Never do this: delete a backup",
+    ]
+
+
 def test_what_a_model_left_out_is_added_with_the_number_of_its_message() -> None:
     messages = [
         llm.user("Always give times in UTC."),
