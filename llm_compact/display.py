@@ -267,7 +267,7 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
         ("tokens", f"{c.tokens_before:,} -> {c.tokens_after:,} (summary: {c.summary_tokens:,})"),
         ("summarized", f"{_parts(c)} ({c.messages_summarized:,} and {c.messages_kept:,} messages)"),
         ("summarizer", ", ".join(filter(None, [c.summarizer, _count(c.calls or 0, "call"), took]))),
-        ("usage", used),
+        ("usage", used if c.calls else None),
         ("instructions", c.instructions),
         ("not carried", _not_carried(c)),
     ]
