@@ -28,6 +28,7 @@ from .pins import pinned_tokens
 from .records import LoggedCompaction
 from .store import Draft, Record, Said, Source, Stored
 from .summary import Usage, Watch
+from .transcript import attachment_line
 from .vocabulary import counter
 
 
@@ -306,11 +307,10 @@ def _shown_part(part: Part) -> str:
     if isinstance(part, ToolCallPart):
         return f"{part.name}({json.dumps(part.arguments, ensure_ascii=False)})"
     if isinstance(part, ToolResultPart):
-        return f"{part.name} -> {part.exception or ''}{part.output}"
+        told = f"{part.name} -> {part.exception or ''}{part.output}"
+        return "\n".join([told, *map(attachment_line, part.attachments)])
     if isinstance(part, AttachmentPart) and part.attachment:
-        attachment = part.attachment
-        where = attachment.path or attachment.url or f"{len(attachment.content or b''):,} bytes"
-        return f"({attachment.type or 'attachment'}: {where})"
+        return attachment_line(part.attachment)
     return f"({type(part).__name__})"
 
 
