@@ -20,6 +20,7 @@ from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 
 from llm_compact import tokens
 from llm_compact.estimate import estimate
+from llm_compact.sizes import message_sizes
 from llm_compact.tokens import Calibration, Reported, calibrate, message_tokens
 from llm_compact.vocabulary import Counter, find_counter
 
@@ -41,8 +42,9 @@ def main() -> None:
     if exact.name == "estimate":
         print("calibration: not measured, no exact vocabulary on this disk")
         return
-    true = [sizes_of(chain, exact.count) for chain in chains]
-    show(exact.name, [sum(sizes) / truth for sizes, truth in zip(true, truths, strict=True)])
+    known = [sizes_of(chain, exact.count) for chain in chains]
+    show(exact.name, [sum(sizes) / truth for sizes, truth in zip(known, truths, strict=True)])
+    true = [sizes_of(chain, exact.count, counted_sizes) for chain in chains]
     for factor, overhead in ((1.0, 0), (1.0, SCHEMAS), (1.3, SCHEMAS)):
         print(f"\nA provider that counts {factor} times as many, and {overhead:,} a request:")
         for known in (1.0, 0.75, 0.5):
@@ -89,11 +91,20 @@ def show(name: str, ratios: Sequence[float]) -> None:
     print(f"{name:<36} {shares}, median {errors[len(errors) // 2]:.1%}, worst {errors[-1]:.1%}")
 
 
-def sizes_of(chain: Sequence[Message], count: Callable[[str], int]) -> list[int]:
+def counted_sizes(chain: Sequence[Message]) -> list[int]:
+    """Each message counted, nothing sampled."""
+    return [message_tokens(message) for message in chain]
+
+
+def sizes_of(
+    chain: Sequence[Message],
+    count: Callable[[str], int],
+    sizes: Callable[[Sequence[Message]], list[int]] = message_sizes,
+) -> list[int]:
     original = tokens.counter
     tokens.counter = lambda: Counter("measured", count)  # type: ignore[assignment]
     try:
-        return [message_tokens(message) for message in chain]
+        return sizes(chain)
     finally:
         tokens.counter = original
 

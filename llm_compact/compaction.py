@@ -24,6 +24,7 @@ from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, with_pins, without_pins
 from .rules import rules_tokens, with_rules
+from .sizes import message_sizes
 from .store import (
     Draft,
     Record,
@@ -204,8 +205,7 @@ def plan_compaction(
         window = window or _window(source.model_id, keep)
     history = history_of(source.messages)
     body, previous = history.body, history.summary
-    # Each message is counted once: with a real vocabulary that is most of the work.
-    sizes = [message_tokens(message) for message in source.messages]
+    sizes = message_sizes(source.messages)
     calibration = calibration or calibrate(sizes, source.reported)
     system_sizes = sizes[: len(history.system)]
     replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]

@@ -65,18 +65,24 @@ def language_of(messages: Iterable[Message]) -> str:
 
 
 def _language_of_text(text: str) -> str | None:
-    # A letter of these scripts says about as much as two and a half Latin ones.
-    weights = {code: 2.5 * len(pattern.findall(text)) for code, pattern in _SCRIPTS.items()}
-    weights["ja"] += weights["zh"] if weights["ja"] > 0.1 * weights["zh"] else 0
-    best = max(weights, key=lambda code: weights[code])
-    if weights[best] > _SHARES[best] * (len(_LATIN.findall(text)) + weights[best]):
-        return best
+    script = None if text.isascii() else _language_of_script(text)
+    if script:
+        return script
     spoken = _WORD.findall(text.lower())
-    scores = {code: sum(w in common for w in spoken) for code, common in _COMMON_WORDS.items()}
+    scores = {code: sum(map(common.__contains__, spoken)) for code, common in _COMMON_WORDS.items()}
     winner = max(scores, key=lambda code: scores[code])
     # One word is chance: "de" and "et" stand in many languages that are none of these.
     is_clear = scores[winner] >= max(2, 0.12 * len(spoken))
     return winner if is_clear else None
+
+
+def _language_of_script(text: str) -> str | None:
+    # A letter of these scripts says about as much as two and a half Latin ones.
+    weights = {code: 2.5 * len(pattern.findall(text)) for code, pattern in _SCRIPTS.items()}
+    weights["ja"] += weights["zh"] if weights["ja"] > 0.1 * weights["zh"] else 0
+    best = max(weights, key=lambda code: weights[code])
+    is_clear = weights[best] > _SHARES[best] * (len(_LATIN.findall(text)) + weights[best])
+    return best if is_clear else None
 
 
 @cache

@@ -1,7 +1,7 @@
 """The log database: reading a conversation, and writing a compacted one with its record.
 
-llm's `LogStore` is used here and nowhere else. Its docs call the tables public and the class
-internal, so tests/test_contract.py holds what we rely on.
+llm's `LogStore` is used here, and in chain.py, which reads for it, and nowhere else. Its docs call
+the tables public and the class internal, so tests/test_contract.py holds what we rely on.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from llm.utils import monotonic_ulid
 from sqlite_utils.migrations import Migrations
 
 from . import legacy
+from .chain import Chain, load_chain
 from .conversation import (
     Marker,
     compacted_chain,
@@ -280,7 +281,8 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     if row is None:
         raise ConversationError(f"No conversation found with id={conversation_id}")
     tip = _thread_tip(db, conversation_id)
-    messages = store.load_chain(tip) if tip else _legacy_messages(db, conversation_id)
+    chain = load_chain(store, tip) if tip else Chain(_legacy_messages(db, conversation_id), [])
+    messages = chain.messages
     if row["model"] is None or not messages:
         raise ConversationError(f"Conversation {conversation_id} is empty")
     messages = [_without_lookups(message) for message in messages]
@@ -296,7 +298,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         originals=tuple(_originals(db, store, messages)),
         fragments=tuple(_all_fragments(db, conversation_id, tip, messages)),
         compacted_as=done["conversation_id"] if done else None,
-        reported=tuple(_reported(db, conversation_id, row["model"], tip, messages)),
+        reported=tuple(_reported(db, conversation_id, row["model"], chain)),
         pins=pinned_texts(db, conversation_id),
     )
 
@@ -363,22 +365,21 @@ def read_reported(
         tip = _thread_tip(readable, conversation_id)
         if tip is None:
             return []
-        length = _row(
-            readable,
-            "with recursive chain(hash) as (select ? union all "
-            "select parent_hash from messages join chain using (hash) "
-            "where parent_hash is not null) select count(*) as messages from chain",
-            tip,
+        behind = readable.query(
+            "with recursive chain(hash, behind) as (select ?, 0 union all "
+            "select parent_hash, behind + 1 from messages join chain using (hash) "
+            "where parent_hash is not null) select hash from chain order by behind desc",
+            [tip],
         )
-        said = messages[: length["messages"]] if length else ()
-        return _reported(readable, conversation_id, model_id, tip, said)
+        hashes = [row["hash"] for row in behind]
+        chain = Chain(list(messages[: len(hashes)]), hashes)
+        return _reported(readable, conversation_id, model_id, chain)
 
 
 def read_chain(db: sqlite_utils.Database, tip: str) -> list[Message]:
     """The messages up to the one with this hash."""
     with _migrated(db) as readable:
-        chain: list[Message] = LogStore(readable).load_chain(tip)  # type: ignore[no-untyped-call]
-        return chain
+        return load_chain(LogStore(readable), tip).messages  # type: ignore[no-untyped-call]
 
 
 def continued_conversation(db: sqlite_utils.Database) -> str | None:
@@ -409,14 +410,17 @@ def read_said(db: sqlite_utils.Database, response_id: str, *, answer: bool) -> S
             text = old and (old["response"] if answer else old["prompt"])
             return Said(old["conversation_id"], text or "", None) if old else None
         tip = turn["tip_message_hash" if answer else "parent_message_hash"]
-        loaded = LogStore(readable).load_chain(tip)  # type: ignore[no-untyped-call]
-        chain = [_without_lookups(message) for message in loaded]
-        # The input of a later round of a tool loop ends with what the tools returned.
-        index = len(chain) - 1 if answer else (requests(chain) or [-1])[-1]
-        if index < 0 or marker_of(chain[index]):
+        if tip is None:
             return Said(turn["thread_id"], "", None)
-        said = by_reference(chain[: index + 1], _fragments_of(readable, tip))
-        return Said(turn["thread_id"], text_of(said[-1]), _hash_of(chain[: index + 1]))
+        chain = load_chain(LogStore(readable), tip)  # type: ignore[no-untyped-call]
+        # The input of a later round of a tool loop ends with what the tools returned.
+        asked = requests(chain.messages)
+        index = len(chain.messages) - 1 if answer or not asked else asked[-1]
+        message = chain.messages[index]
+        if marker_of(message) or not (answer or asked):
+            return Said(turn["thread_id"], "", None)
+        (said,) = by_reference([message], _fragments_of(readable, tip))
+        return Said(turn["thread_id"], text_of(said), chain.hashes[index])
 
 
 def has_conversation(db: sqlite_utils.Database, conversation_id: str) -> bool:
@@ -699,28 +703,20 @@ def _originals(
     )
     if row is None:
         return list(history.body)
-    before = _originals(db, store, store.load_chain(row["source_tip_hash"]))
+    before = _originals(db, store, load_chain(store, row["source_tip_hash"]).messages)
     return [*before, *history.body[row["messages_kept"] :]]
 
 
 def _reported(
-    db: sqlite_utils.Database, thread_id: str, model_id: str, tip: str, messages: Sequence[Message]
+    db: sqlite_utils.Database, thread_id: str, model_id: str, chain: Chain
 ) -> list[Reported]:
     """The usage of the turns that made a chain; a fork's first turns are its origin's.
 
     The compaction's own turn has the usage of the summarizer. The turns before it are not about
     this chain, and are not found: it has a root of its own.
     """
-    summary = history_of(messages).summary
-    chain = db.query(
-        "with recursive chain(hash, parent_hash, behind) as ("
-        "select hash, parent_hash, 0 from messages where hash = ? union all "
-        "select messages.hash, messages.parent_hash, behind + 1 "
-        "from messages join chain on messages.hash = chain.parent_hash) "
-        "select hash, behind from chain",
-        [tip],
-    )
-    place = {row["hash"]: len(messages) - row["behind"] for row in chain}
+    summary = history_of(chain.messages).summary
+    place = {hash: number for number, hash in enumerate(chain.hashes, 1)}
     turns = db.query(
         "with recursive lineage(id) as (select ? union "
         "select forked_from from threads join lineage using (id) where forked_from is not null) "

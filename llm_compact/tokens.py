@@ -115,21 +115,43 @@ def count_text(text: str) -> int:
     return counter().count(text) if text else 0
 
 
+@dataclass(frozen=True)
+class Content:
+    """What there is to count in a message."""
+
+    texts: tuple[tuple[str, str], ...]
+    "Each text behind its kind: who said it, or that it is of a tool's call or result."
+    besides: int
+    "The plain count of all that is no text."
+
+    @property
+    def tokens(self) -> int:
+        """The plain count."""
+        return self.besides + sum(count_text(text) for _, text in self.texts)
+
+
 def message_tokens(message: Message) -> int:
-    """The plain count of a message with everything in it. base64 is not counted as text."""
-    total = MESSAGE_TOKENS
+    """The plain count of a message with everything in it."""
+    return content_of(message).tokens
+
+
+def content_of(message: Message) -> Content:
+    """All that counts in a message. base64 is no text."""
+    texts: list[tuple[str, str]] = []
+    besides = MESSAGE_TOKENS
     for part in message.parts:
         if isinstance(part, (TextPart, ReasoningPart)):
-            total += count_text(part.text)
+            texts.append((message.role, part.text))
         elif isinstance(part, ToolCallPart):
             arguments = json.dumps(part.arguments, ensure_ascii=False)
-            total += MESSAGE_TOKENS + count_text(part.name) + count_text(arguments)
+            texts += [("call", part.name), ("call", arguments)]
+            besides += MESSAGE_TOKENS
         elif isinstance(part, ToolResultPart):
-            total += MESSAGE_TOKENS + count_text(part.output)
-            total += ATTACHMENT_TOKENS * len(part.attachments)
+            texts.append(("result", part.output))
+            besides += MESSAGE_TOKENS + ATTACHMENT_TOKENS * len(part.attachments)
         elif isinstance(part, AttachmentPart):
-            total += ATTACHMENT_TOKENS
-    return total
+            besides += ATTACHMENT_TOKENS
+    return Content(tuple(texts), besides)
 
 
 @dataclass(frozen=True)

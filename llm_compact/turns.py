@@ -31,7 +31,7 @@ class Call:
 
     @property
     def response(self) -> Any:
-        return self.given["response"]
+        return self.given.get("response")
 
     @property
     def conversation(self) -> Any:

@@ -63,11 +63,14 @@ class ModelSummarizer:
 
 def planned_calls(head: Head, window: int | None) -> int:
     """About how many calls a summary takes; 1 where the window (tokens) is not known."""
-    form = _Form(head, window)
+    return _planned_calls(_Form(head, window), pieces_of(head.messages))
+
+
+def _planned_calls(form: _Form, pieces: Sequence[Piece]) -> int:
     capacity = form.capacity()
     if capacity is None:
         return 1
-    total = _size(pieces_of(head.messages), head.previous)
+    total = _size(pieces, form.head.previous)
     if total <= capacity:
         return 1
     calls = 0
@@ -188,11 +191,13 @@ class _Run:
         self.form = _Form(head, summarizer.window, summarizer.template)
         self.capacity = self.form.capacity()
         self.usages: list[Usage] = []
-        self.planned = planned_calls(head, summarizer.window)
+        # Made once, because they keep their sizes: to count them is what takes long here.
+        self.pieces = pieces_of(head.messages)
+        self.planned = _planned_calls(_Form(head, summarizer.window), self.pieces)
         self.most_calls = 3 * self.planned + 20
 
     def summary(self) -> Answer:
-        pieces, kind, previous = pieces_of(self.head.messages), "whole", self.head.previous
+        pieces, kind, previous = self.pieces, "whole", self.head.previous
         while True:
             # Sizes are counted only where they are needed: a head can be millions of characters.
             if self.capacity is None or _size(pieces, previous) <= self.capacity:
@@ -302,7 +307,7 @@ class _Run:
                 f"can't take even {size:,} tokens at once. Use a model with a larger context "
                 "window, or -m extractive"
             )
-        remaining = _size(pieces_of(self.head.messages))
+        remaining = _size(self.pieces)
         self.planned = len(self.usages) + 2 * math.ceil(remaining / self.capacity) + 1
         self.most_calls = max(self.most_calls, 3 * self.planned + 20)
 
