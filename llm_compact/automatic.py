@@ -40,9 +40,9 @@ from .errors import (
 )
 from .meter import Meter
 from .overflow import overflow_in
-from .placeholder import restored
+from .placeholder import PRUNE_TOOLS, restored
 from .policy import Policy, Voice
-from .prune import PRUNE_TOOLS, draft_pruning
+from .prune import draft_pruning
 from .settings import remember_window
 from .store import (
     Draft,

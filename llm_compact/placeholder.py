@@ -17,6 +17,9 @@ from .conversation import MARKER, answered_calls, without_reasoning
 from .facts import error_lines
 from .tokens import count_text
 
+PRUNE_TOOLS = "prune-tools"
+"What stands in the log in the place of a summarizer."
+
 LARGE = 200
 "Tokens. A smaller result is not worth a placeholder."
 LEAST_GAIN = 2

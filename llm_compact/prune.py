@@ -12,12 +12,10 @@ from llm.utils import monotonic_ulid
 from .compaction import Plan, Trigger
 from .conversation import history_of, requests
 from .errors import NothingToCompact
-from .placeholder import LARGE, Pruning, pruned
+from .placeholder import LARGE, PRUNE_TOOLS, Pruning, pruned
 from .store import PrunedDraft, Record, hashes_of
 from .tokens import message_tokens
 
-PRUNE_TOOLS = "prune-tools"
-"What stands in the log in the place of a summarizer."
 VERSION = "1"
 "Changes with what a placeholder says."
 
@@ -74,6 +72,7 @@ def draft_pruning(
         record=record,
         messages=tuple(chain),
         originals={hashes[index]: messages[index] for index in shortened},
+        pins=plan.pins,
     )
 
 

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,24 @@ from llm.logs import LogStore, message_hash
 from llm.migrations import MIGRATIONS, migrate
 from llm.parts import AttachmentPart, Message, ToolResultPart
 from llm.serialization import UsageDict
+from llm.utils import monotonic_ulid
 from sqlite_utils.migrations import Migrations
 
 from . import legacy
 from .chain import Chain, load_chain
-from .conversation import Marker, compacted_chain, history_of, is_request
+from .conversation import (
+    Marker,
+    compacted_chain,
+    history_of,
+    is_request,
+    marker_of,
+    requests,
+    text_of,
+)
 from .errors import AlreadyCompacted, ConversationError, StoreError
 from .placeholder import pruned_hashes, restored
 from .tokens import Reported, reported_usage
+from .transcript import by_reference
 
 LOCK_TIMEOUT_MS = 10_000
 
@@ -72,6 +83,22 @@ def create_compactions(db: sqlite_utils.Database) -> None:
     db.table("compactions").create_index(["source_conversation_id"])
 
 
+@migrations()
+def create_compact_pins(db: sqlite_utils.Database) -> None:
+    db.table("compact_pins").create(
+        {
+            "id": str,
+            "conversation_id": str,
+            "message_hash": str,
+            "text": str,
+            "datetime_utc": str,
+        },
+        pk="id",
+        foreign_keys=[("message_hash", "messages", "hash")],
+    )
+    db.table("compact_pins").create_index(["conversation_id"])
+
+
 @dataclass(frozen=True)
 class Live:
     """What is different about a conversation that is going on in this process."""
@@ -100,6 +127,8 @@ class Source:
     "Id of the newest conversation that this very state was compacted into, if there is one."
     reported: tuple[Reported, ...] = ()
     "What the conversation's model counted in its turns, oldest first."
+    pins: tuple[str, ...] = ()
+    "What the user wants to keep word for word, here and in the generations before."
     live: Live | None = None
     "Present if it is not read from the log but going on."
 
@@ -144,6 +173,8 @@ class Draft:
     stands_for: int
     "How many original messages the summary replaces, over all generations."
     record: Record
+    pins: tuple[str, ...] = ()
+    "What is pinned to the source with this compaction."
 
     def chain(self, source: Source) -> list[Message]:
         """The messages of the new conversation."""
@@ -152,7 +183,7 @@ class Draft:
         return compacted_chain(system, self.request, self.summary, self.tail, marker)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrunedDraft(Draft):
     """A compaction that shortens old tool output and has no summary: each message is there.
 
@@ -285,6 +316,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         fragments=tuple(_all_fragments(db, conversation_id, tip, messages)),
         compacted_as=done["conversation_id"] if done else None,
         reported=tuple(_reported(db, conversation_id, row["model"], chain)),
+        pins=pinned_texts(db, conversation_id),
     )
 
 
@@ -341,6 +373,7 @@ def read_live(
             name=row["name"] if row else name,
             fragments=tuple(dict.fromkeys([*fragments, *logged_fragments])),
             live=Live(pending, in_place=begun_here or row is None),
+            pins=pinned_texts(readable, conversation_id),
         )
 
 
@@ -372,6 +405,122 @@ def newest_conversation(db: sqlite_utils.Database) -> str | None:
     ids = " union ".join(f"select id from {name}" for name in tables)
     row = _row(db, f"{ids} order by id desc limit 1")
     return row["id"] if row else None
+
+
+def read_chain(db: sqlite_utils.Database, tip: str) -> list[Message]:
+    """The messages up to the one with this hash."""
+    with _migrated(db) as readable:
+        return load_chain(LogStore(readable), tip).messages  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What was said in a turn."""
+
+    conversation_id: str
+    text: str
+    message_hash: str | None
+    "None in a log of an older llm, which stores no messages."
+
+
+def read_said(db: sqlite_utils.Database, response_id: str, *, answer: bool) -> Said | None:
+    """The prompt or the answer of a turn, None where the log has no such turn.
+
+    A fragment is told by its beginning: it is a document, not something that was said.
+    """
+    with _migrated(db) as readable:
+        turn = _row(readable, "select * from turns where id = ?", response_id)
+        if turn is None:
+            old = _row(readable, "select * from responses where id = ?", response_id)
+            text = old and (old["response"] if answer else old["prompt"])
+            return Said(old["conversation_id"], text or "", None) if old else None
+        tip = turn["tip_message_hash" if answer else "parent_message_hash"]
+        if tip is None:
+            return Said(turn["thread_id"], "", None)
+        chain = load_chain(LogStore(readable), tip)  # type: ignore[no-untyped-call]
+        # The input of a later round of a tool loop ends with what the tools returned.
+        asked = requests(chain.messages)
+        index = len(chain.messages) - 1 if answer or not asked else asked[-1]
+        message = chain.messages[index]
+        if marker_of(message) or not (answer or asked):
+            return Said(turn["thread_id"], "", None)
+        (said,) = by_reference([message], _fragments_of(readable, tip))
+        return Said(turn["thread_id"], text_of(said), chain.hashes[index])
+
+
+def has_conversation(db: sqlite_utils.Database, conversation_id: str) -> bool:
+    """Whether the log has a conversation with this id."""
+    with _migrated(db) as readable:
+        return any(
+            _row(readable, f"select id from {table} where id = ?", conversation_id)
+            for table in ("threads", "conversations")
+        )
+
+
+def pinned_texts(db: sqlite_utils.Database, conversation_id: str) -> tuple[str, ...]:
+    """What is pinned to a conversation and to the generations before it, oldest first."""
+    return tuple(dict.fromkeys(row["text"] for row in read_pins(db, conversation_id)))
+
+
+def read_pins(
+    db: sqlite_utils.Database, conversation_id: str | None = None
+) -> list[dict[str, Any]]:
+    """The rows of `compact_pins` that hold in a conversation, or all of them, oldest first."""
+    if not db.table("compact_pins").exists():
+        return []
+    if conversation_id is None:
+        return list(db.query("select * from compact_pins order by id"))
+    return list(
+        db.query(
+            "with recursive lineage(id) as (select ? union "
+            "select source_conversation_id from compactions "
+            "join lineage on compactions.conversation_id = lineage.id) "
+            "select * from compact_pins where conversation_id in (select id from lineage) "
+            "order by id",
+            [conversation_id],
+        )
+    )
+
+
+def store_pins(db: sqlite_utils.Database, pins: Sequence[Said]) -> list[str]:
+    """Pin some texts to their conversations, all or none. Returns the ids of the pins."""
+    LogStore(db)  # type: ignore[no-untyped-call]
+    with _writing(db):
+        return _insert_pins(db, pins)
+
+
+def remove_pins(db: sqlite_utils.Database, ids: Sequence[str]) -> None:
+    """Raises `ConversationError` for an id that is none; then all pins stay."""
+    known = {row["id"] for row in read_pins(db)}
+    for id in ids:
+        if id not in known:
+            raise ConversationError(f"No pin found with id={id}. See llm compact pins --all")
+    with _writing(db):
+        for id in ids:
+            db.execute("delete from compact_pins where id = ?", [id])
+
+
+def _insert_pins(db: sqlite_utils.Database, pins: Sequence[Said]) -> list[str]:
+    ids = [str(monotonic_ulid()).lower() for _ in pins]
+    date = datetime.now(timezone.utc).isoformat()
+    for id, pin in zip(ids, pins, strict=True):
+        db.table("compact_pins").insert({"id": id, **asdict(pin), "datetime_utc": date})
+    return ids
+
+
+@contextmanager
+def _writing(db: sqlite_utils.Database) -> Iterator[None]:
+    """One transaction, with our tables in place."""
+    # BEGIN IMMEDIATE waits for other writers. atomic() alone begins deferred, and a read that
+    # turns into a write then fails at once when somebody else is writing.
+    db.conn.execute("begin immediate")
+    try:
+        migrations.apply(db)
+        yield
+        db.commit()
+    except BaseException:
+        db.rollback()
+        raise
 
 
 def newest_generation(db: sqlite_utils.Database, conversation_id: str) -> str:
@@ -419,18 +568,9 @@ def store_compaction(
     with _migrated(db) as readable:
         _check_unchanged(readable, source, again)
     store = LogStore(db)  # type: ignore[no-untyped-call]
-    # BEGIN IMMEDIATE waits for other writers. atomic() alone begins deferred, and a read that
-    # turns into a write then fails at once when somebody else is writing.
-    db.conn.execute("begin immediate")
-    try:
-        migrations.apply(db)
+    with _writing(db):
         _check_unchanged(db, source, again)
-        stored = _write(db, store, source, draft)
-        db.commit()
-    except BaseException:
-        db.rollback()
-        raise
-    return stored
+        return _write(db, store, source, draft)
 
 
 def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
@@ -501,6 +641,7 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
             **asdict(record),
         }
     )
+    _insert_pins(db, [Said(source.id, text, None) for text in draft.pins])
     return Stored(conversation_id, newest_conversation(db) == conversation_id)
 
 

@@ -157,6 +157,27 @@ def test_llm_logs_shows_where_a_pruned_conversation_goes_on(agent_talk: str, run
     assert "All is well in Skagen." in shown
 
 
+def test_a_pruning_is_listed_and_shown(agent_talk: str, run: Run, log: Log) -> None:
+    run("compact", "-c", "--prune-tools")
+
+    assert "prune-tools  from" in run("compact", "list").stdout
+    shown = run("compact", "show")
+    assert shown.exit_code == 0
+    assert "prune-tools, 0 calls" in shown.stdout and "All is well" not in shown.stdout
+    context = run("compact", "show", "--context").stdout
+    assert context.count("the original is in the log") == 3
+    assert json.loads(run("compact", "show", "--json").stdout)["summary"] == ""
+
+
+def test_a_pin_goes_into_the_next_summary(agent_talk: str, run: Run, models: Plugin) -> None:
+    run("compact", "-c", "--prune-tools", "--pin", "The boat leaves at six")
+    models.summer.replies = ["The gauges are well."]
+
+    done = run("compact", "-c", "-m", "summer")
+
+    assert "- The boat leaves at six" in done.stdout
+
+
 def test_adapters_that_read_responses_get_the_whole_pruned_chain(
     agent_talk: str, run: Run, log: Log, old: OldAdapters
 ) -> None:
