@@ -23,7 +23,7 @@ PRUNE_TOOLS = "prune-tools"
 LARGE = 200
 "Tokens. A smaller result is not worth a placeholder."
 LEAST_GAIN = 2
-"A placeholder costs at most so many times less than what it stands for."
+"A placeholder has to be so many times smaller than what it stands for."
 END_BYTES = 200
 "How much of the beginning and of the end of an output is kept."
 ERROR_LINES, ERROR_CHARACTERS = 8, 160
