@@ -85,9 +85,12 @@ def test_nothing_but_old_output_of_tools_changes(case: tuple[list[Message], int]
     assert [m.role for m in after] == [m.role for m in chain]
     blank = [key(without_output(m)) for m in chain]
     assert [key(without_output(m)) for m in after] == blank
-    # Before the first placeholder and from the end of the head on even the output is the same.
-    first = next((i for i, m in enumerate(chain) if after[i] is not m), len(chain))
-    assert first == len(chain) or chain[first].role == "tool"
+    # Before the first placeholder and from the end of the head on even the output is the same,
+    # and only the first message tells that this is another conversation.
+    first = next((i for i, m in enumerate(chain) if m.role == "tool" and after[i] is not m), None)
+    changed = [i for i, m in enumerate(chain[:first]) if after[i] is not m]
+    assert changed == ([] if first is None else changed[:1])
+    assert {chain[i].role for i in changed} <= {"user", "assistant"}
     assert [key(m) for m in after[until:]] == [key(m) for m in chain[until:]]
 
 
