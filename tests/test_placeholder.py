@@ -126,7 +126,7 @@ def test_the_way_back_leads_to_every_output(case: tuple[list[Message], int]) -> 
 
     assert list(map(key, restored(after, log.get))) == list(map(key, chain))
     assert list(map(key, restored_from(after, chain))) == list(map(key, chain))
-    assert restored(after, {}.get) == after
+    assert list(map(key, restored(after, {}.get))) == list(map(key, after))
 
 
 @given(cases())
