@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from llm.parts import Message
+
+from .facts import Fact, rank_facts
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class Head:
     "The tokens above which a summary is refused, if it is a matter of so many."
     focus: str | None = None
     "What the user wants the summary to look after."
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The exact values of the originals, the most used and latest in front."""
+        return rank_facts(self.originals)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,178 @@
+"""The exact values in a summary: which it carries, how they are listed, and which are lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from llm.parts import Message
+
+from .facts import Fact, texts_of
+from .language import words
+from .summary import Head, sections_of
+from .tokens import count_text
+
+SHARE_OF_VALUES = 0.6
+"How much of a summary may be a list of values: without prose nobody knows what they are for."
+SHARE_BESIDE_PROSE = 0.4
+"How much of its room the values of a summary get whose prose fills the room without them."
+
+_FOLDER_LINE = re.compile(r"^[-*] (\S*)/: (.+)", re.MULTILINE)
+_GROUPS = {
+    "uuid": "id", "hash": "id", "code": "id", "ticket": "id", "email": "id",
+    "version": "number", "date": "number", "time": "number", "amount": "number", "bare": "number",
+    "dotted": "name", "flag": "name", "kebab": "name", "word": "name", "pair": "name",
+}  # fmt: skip
+
+
+def with_values(summary: str, head: Head) -> str:
+    """The summary and, in its section of exact values, those of the head that it does not carry.
+
+    Nothing that the summary says is taken away. Where its length is a contract the whole stays
+    within `head.room`. Where it is not, prose that fills the room leaves the values two fifths of
+    it all the same: models write as much as they like, and what they leave out are values.
+    """
+    heading = words(head.language)["values"]
+    prose = count_text(summary)
+    listed = sum(count_text(line) for line in _section(summary, heading))
+    room = head.room - prose
+    if not head.is_contract:
+        room = max(room, int(SHARE_BESIDE_PROSE * head.room))
+    share = SHARE_OF_VALUES / (1 - SHARE_OF_VALUES)
+    room = min(room, int(share * (prose - listed)) - listed)
+    missing = not_carried(head.facts, summary)
+
+    def added(number: int) -> str:
+        return _added(summary, heading, lines_of(missing[:number]))
+
+    number = most(lambda number: count_text(added(number)) - prose <= room, len(missing))
+    return added(number) if number else summary
+
+
+def most(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number up to `limit` that fits, where all smaller ones do."""
+    # There are tens of thousands, of which some hundred fit: only what is near them is tried.
+    high = 64
+    while high < limit and fits(high):
+        high *= 2
+    low, high = 0 if high == 64 else high // 2, min(high, limit)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def lines_of(facts: Iterable[Fact]) -> list[str]:
+    """Facts as lines: paths by folder, then URLs, ids, numbers, names, commands and errors.
+
+    A folder with several files is written once, "src/app/: a.py b.py".
+    """
+    groups: dict[str, list[str]] = {}
+    for fact in facts:
+        groups.setdefault(_GROUPS.get(fact.kind, fact.kind), []).append(fact.value)
+    lines = list(_path_lines(groups.get("path", ())))
+    for group in ("url", "id", "number", "name"):
+        values = groups.get(group)
+        if values:
+            lines.append((", " if any(" " in value for value in values) else " ").join(values))
+    lines += [f"`{value}`" for value in groups.get("command", ())]
+    return lines + groups.get("error", [])
+
+
+def _path_lines(paths: Iterable[str]) -> Iterator[str]:
+    folders: dict[str, list[str]] = {}
+    for path in _longest(paths):
+        folder, slash, name = path.rpartition("/")
+        folders.setdefault(folder + slash, []).append(name)
+    alone = []
+    for folder, names in folders.items():
+        if len(names) > 1 and folder:
+            yield f"{folder}: {' '.join(names)}"
+        else:
+            alone += [folder + name for name in names]
+    if alone:
+        yield " ".join(alone)
+
+
+def _longest(paths: Iterable[str]) -> list[str]:
+    """Without those that another one ends with, such as "app/a.py" beside "src/app/a.py"."""
+    by_name: dict[str, list[str]] = {}
+    for path in paths:
+        same = by_name.setdefault(path.rpartition("/")[2], [])
+        if not any(other == path or other.endswith(f"/{path}") for other in same):
+            same[:] = [path, *(other for other in same if not path.endswith(f"/{other}"))]
+    return [path for same in by_name.values() for path in same]
+
+
+def not_carried(facts: Iterable[Fact], text: str) -> list[Fact]:
+    """The facts that a text does not have."""
+    grouped = _grouped_paths(text)
+    return [fact for fact in facts if not _is_carried(fact, text, grouped)]
+
+
+def _is_carried(fact: Fact, text: str, grouped: dict[str, list[str]]) -> bool:
+    if stands_in(fact.value, text):
+        return True
+    if fact.kind != "path":
+        return False
+    folder, _, name = fact.value.removeprefix("./").rpartition("/")
+    return any(f"/{known}".endswith(f"/{folder}") for known in grouped.get(name, ()))
+
+
+def _grouped_paths(text: str) -> dict[str, list[str]]:
+    """The folders of each name that stands behind a folder."""
+    folders: dict[str, list[str]] = {}
+    for folder, names in _FOLDER_LINE.findall(text):
+        for name in names.split():
+            folders.setdefault(name, []).append(folder)
+    return folders
+
+
+def stands_in(value: str, text: str) -> bool:
+    """Whether a text has a value character for character, and not as a part of a longer word."""
+    start = text.find(value)
+    while start >= 0:
+        end = start + len(value)
+        if not (_goes_on(value[0], text[max(0, start - 1) : start]) or _goes_on(value[-1], text[end : end + 1])):
+            return True
+        start = text.find(value, start + 1)
+    return False
+
+
+def _goes_on(character: str, neighbour: str) -> bool:
+    return _is_word(character) and _is_word(neighbour)
+
+
+def _is_word(character: str) -> bool:
+    # Scripts without spaces write a number or a name in the middle of a sentence.
+    return character.isascii() and (character.isalnum() or character == "_")
+
+
+def lost_values(
+    facts: Iterable[Fact], summary: str, tail: Sequence[Message]
+) -> list[Fact]:
+    """What the user, the assistant or a call used and neither the summary nor the tail has.
+
+    Of what only tools printed most was never of any use, and it does not count.
+    """
+    kept = "\n".join(text for message in tail for _, text in texts_of(message))
+    used = [fact for fact in facts if fact.is_used]
+    return [fact for fact in not_carried(used, summary) if not stands_in(fact.value, kept)]
+
+
+def _section(markdown: str, heading: str) -> list[str]:
+    return next((lines for title, lines in sections_of(markdown) if title == heading), [])
+
+
+def _added(summary: str, heading: str, lines: Sequence[str]) -> str:
+    """The summary with further lines at the end of a section, which is its last if it is new."""
+    bullets = [f"- {line}" for line in lines]
+    rows = summary.rstrip().splitlines()
+    titles = [re.match(r"#{1,6}\s+(.*?)\s*#*$", row) for row in rows]
+    start = next((at for at, title in enumerate(titles) if title and title[1] == heading), None)
+    if start is None:
+        return "\n".join([*rows, "", f"## {heading}", *bullets])
+    end = next((at for at in range(start + 1, len(rows)) if titles[at]), len(rows))
+    while not rows[end - 1].strip():
+        end -= 1
+    return "\n".join([*rows[:end], *bullets, *rows[end:]])
