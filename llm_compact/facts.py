@@ -12,21 +12,33 @@ from functools import lru_cache
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 
 # What counts is who used a value: what people and models say they will say again; most of what a
-# tool prints nobody ever mentions.
-_WEIGHTS = {"user": 3.0, "assistant": 2.0, "call": 2.0, "command": 2.0, "result": 0.25}
+# tool prints nobody ever mentions. An argument is a value that a call has as a whole.
+_WEIGHTS = {
+    "user": 3.0,
+    "assistant": 2.0,
+    "argument": 3.0,
+    "command": 2.0,
+    "call": 2.0,
+    "result": 0.35,
+}
+# One value among hundreds says less than one of a few: from so many on, each counts less.
+_MANY = 20
+_HALF_LIFE = 0.4
+"Of the messages. A value is half as near for each of these that it was not used in."
 # Of a very long text only the ends are read: the middle of a log is never what is quoted later.
-_READ_CHARACTERS = 60_000
+_READ_CHARACTERS = 200_000
 LONGEST = 200
 "Characters. What is longer is data, and no value that anybody says again."
 
 # A number without a unit says little where it stands alone, "and/or" is no path, and a command
 # is made of values that are listed anyway: these have to be used again and again.
-_DOUBTFUL = {"bare": 0.5, "pair": 0.3, "word": 0.3, "kebab": 0.3, "command": 0.4}
+_DOUBTFUL = {"bare": 0.5, "place": 0.5, "pair": 0.3, "word": 0.3, "kebab": 0.3, "command": 0.15}
 
 # A text is cut into candidates in one simple pass, and each different one is looked at once: one
 # expression for all kinds costs ten times as much, because it tries them at each letter.
 _CANDIDATE = re.compile(r"[\w@#~./:+=-]{2,}", re.ASCII)
 _URL = re.compile(r"https?://[^\s<>\"'`)\]}，。、；\\]+")
+_LINE_NUMBER = re.compile(r"^[ \t]*\d{1,6}[→\t]", re.MULTILINE)
 _WINDOWS_PATH = re.compile(r"(?<![\w/.-])[A-Za-z]:\\[\w\\.+-]+", re.ASCII)
 _ESCAPED = re.compile(r"\\[nrt\"]")
 _INLINE_CODE = re.compile(r"(?<!`)`([^`\n]{2,100})`(?!`)")
@@ -142,24 +154,29 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
     """The exact values of some messages, those that were used most, and last, in front."""
     uses: dict[str, _Use] = {}
     for index, message in enumerate(messages):
-        # Twice as much for the last message as for the first.
-        recency = 1 + (index + 1) / len(messages)
+        age = (len(messages) - 1 - index) / len(messages)
+        recency = 0.5 ** (age / _HALF_LIFE)
         for source, text in texts_of(message):
-            weight = _WEIGHTS[source] * recency
-            for value, kind in dict.fromkeys(_found(source, text)):
+            found = dict.fromkeys(_found(source, text))
+            weight = _WEIGHTS[source] * recency * min(1.0, (_MANY / max(1, len(found))) ** 0.5)
+            is_used = source != "result"
+            is_argument = source == "argument" and len(found) == 1
+            for value, kind in found:
                 use = uses.get(value)
                 if use is None:
                     use = uses[value] = _Use(kind)
-                doubtful = weight * _DOUBTFUL.get(kind, 1.0)
-                use.most = max(use.most, doubtful)
-                use.total += doubtful
-                use.is_used = use.is_used or source != "result"
-    # The weightiest use says that a value matters; each further one says it again, more quietly.
-    facts = [
-        Fact(value, use.kind, use.most + math.log(1 + use.total), use.is_used)
-        for value, use in uses.items()
-    ]
+                sure = weight if is_argument else weight * _DOUBTFUL.get(kind, 1.0)
+                use.most = max(use.most, sure)
+                use.total += sure
+                use.is_used = use.is_used or is_used
+    facts = [Fact(value, use.kind, _score(value, use), use.is_used) for value, use in uses.items()]
     return sorted(facts, key=lambda fact: -fact.score)
+
+
+def _score(value: str, use: _Use) -> float:
+    # The weightiest use says that a value matters; each further one says it again, more quietly.
+    # Long values take the room of several short ones.
+    return float((use.most + math.log1p(use.total)) / len(value) ** 0.3)
 
 
 def _found(source: str, text: str) -> Iterator[tuple[str, str]]:
@@ -197,6 +214,7 @@ def exact_values(text: str) -> list[tuple[str, str]]:
     if "\\" in text:
         text = _WINDOWS_PATH.sub(taking("path"), text)
         text = _ESCAPED.sub(" ", text)
+    text = _LINE_NUMBER.sub("", text)
     text = _AMOUNT.sub(taking("amount"), text)
     for candidate in _CANDIDATE.findall(text):
         found += _classified(candidate)
@@ -208,15 +226,21 @@ def _classified(candidate: str) -> tuple[tuple[str, str], ...]:
     """The values in a run of characters without a space."""
     if candidate.isalpha() and (candidate.islower() or candidate.istitle()):
         return ()
-    value = candidate.rstrip(".:,;!?+=-").lstrip(":+=")
+    value = candidate.rstrip("/.:,;!?+=-").lstrip(":+=")
     if not 1 < len(value) <= LONGEST:
         return ()
     kind = _kind(value)
     if kind:
-        return ((value, kind),)
+        is_place = kind == "bare" and candidate.endswith(":")
+        return ((value, "place" if is_place else kind),)
+    if value[0] == "#":
+        return _classified(value[1:])
     for separator in "=:/":
         if separator in value:
-            return tuple(found for part in value.split(separator) for found in _classified(part))
+            # "src/a.py:17:" names a line, which the next edit moves.
+            mark = ":" if separator == ":" else ""
+            parts = (part + mark for part in value.split(separator))
+            return tuple(found for part in parts for found in _classified(part))
     return ()
 
 
@@ -275,10 +299,11 @@ def texts_of(message: Message) -> Iterator[tuple[str, str]]:
         if isinstance(part, TextPart):
             yield ("user" if message.role == "user" else "assistant"), part.text
         elif isinstance(part, ToolCallPart):
-            for key, argument in part.arguments.items():
-                if isinstance(argument, str):
-                    yield ("command" if key in _COMMAND_KEYS else "call"), argument
+            for key, value in part.arguments.items():
+                argument = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                if key in _COMMAND_KEYS:
+                    yield "command", argument
                 else:
-                    yield "call", json.dumps(argument, ensure_ascii=False)
+                    yield "argument" if len(argument.split(None, 1)) == 1 else "call", argument
         elif isinstance(part, ToolResultPart):
             yield "result", part.output

@@ -18,35 +18,43 @@ SHARE_BESIDE_PROSE = 0.4
 "How much of its room the values of a summary get whose prose fills the room without them."
 
 _FOLDER_LINE = re.compile(r"^[-*] (\S*)/: (.+)", re.MULTILINE)
+_PARTS = re.compile(r"\w+", re.ASCII)
 _GROUPS = {
     "uuid": "id", "hash": "id", "code": "id", "ticket": "id", "email": "id",
-    "version": "number", "date": "number", "time": "number", "amount": "number", "bare": "number",
+    "version": "number", "date": "number", "time": "number", "amount": "number", "bare": "number", "place": "number",
     "dotted": "name", "flag": "name", "kebab": "name", "word": "name", "pair": "name",
 }  # fmt: skip
 
 
-def with_values(summary: str, head: Head) -> str:
+def with_values(summary: str, head: Head, room: int | None = None) -> str:
     """The summary and, in its section of exact values, those of the head that it does not carry.
 
-    Nothing that the summary says is taken away. Where its length is a contract the whole stays
-    within `head.room`. Where it is not, prose that fills the room leaves the values two fifths of
-    it all the same: models write as much as they like, and what they leave out are values.
+    Nothing that the summary says is taken away. The whole has at most `room` tokens, or, where
+    only the values would take it there, as many as it has; by default the head tells the room.
     """
     heading = words(head.language)["values"]
-    prose = count_text(summary)
+    size = count_text(summary)
     listed = sum(count_text(line) for line in _section(summary, heading))
-    room = head.room - prose
-    if not head.is_contract:
-        room = max(room, int(SHARE_BESIDE_PROSE * head.room))
-    share = SHARE_OF_VALUES / (1 - SHARE_OF_VALUES)
-    room = min(room, int(share * (prose - listed)) - listed)
+    share = int(SHARE_OF_VALUES / (1 - SHARE_OF_VALUES) * (size - listed)) - listed
+    longest = size + min((room or _room(head, size)) - size, share)
     missing = not_carried(head.facts, summary)
 
     def added(number: int) -> str:
         return _added(summary, heading, lines_of(missing[:number]))
 
-    number = most(lambda number: count_text(added(number)) - prose <= room, len(missing))
+    number = most(lambda number: count_text(added(number)) <= longest, len(missing))
     return added(number) if number else summary
+
+
+def _room(head: Head, size: int) -> int:
+    """How long a summary of this size may be with its values.
+
+    Where the length is no contract, prose that fills the room leaves the values two fifths of it
+    all the same: models write as much as they like, and what they leave out are the values.
+    """
+    if head.is_contract:
+        return head.room
+    return max(head.room, size + int(SHARE_BESIDE_PROSE * head.room))
 
 
 def most(fits: Callable[[int], bool], limit: int) -> int:
@@ -62,19 +70,23 @@ def most(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def lines_of(facts: Iterable[Fact]) -> list[str]:
+def lines_of(facts: Sequence[Fact]) -> list[str]:
     """Facts as lines: paths by folder, then URLs, ids, numbers, names, commands and errors.
 
     A folder with several files is written once, "src/app/: a.py b.py".
     """
     groups: dict[str, list[str]] = {}
+    values = dict.fromkeys(fact.value for fact in facts)
+    parts = {part for value in values if not _PARTS.fullmatch(value) for part in _PARTS.findall(value)}
     for fact in facts:
+        if fact.value in parts:
+            continue
         groups.setdefault(_GROUPS.get(fact.kind, fact.kind), []).append(fact.value)
     lines = list(_path_lines(groups.get("path", ())))
     for group in ("url", "id", "number", "name"):
-        values = groups.get(group)
-        if values:
-            lines.append((", " if any(" " in value for value in values) else " ").join(values))
+        named = groups.get(group)
+        if named:
+            lines.append((", " if any(" " in value for value in named) else " ").join(named))
     lines += [f"`{value}`" for value in groups.get("command", ())]
     return lines + groups.get("error", [])
 
@@ -99,9 +111,13 @@ def _longest(paths: Iterable[str]) -> list[str]:
     by_name: dict[str, list[str]] = {}
     for path in paths:
         same = by_name.setdefault(path.rpartition("/")[2], [])
-        if not any(other == path or other.endswith(f"/{path}") for other in same):
-            same[:] = [path, *(other for other in same if not path.endswith(f"/{other}"))]
+        if not any(_ends_with(other, path) for other in same):
+            same[:] = [path, *(other for other in same if not _ends_with(path, other))]
     return [path for same in by_name.values() for path in same]
+
+
+def _ends_with(path: str, end: str) -> bool:
+    return f"/{path}".endswith("/" + end.removeprefix("./"))
 
 
 def not_carried(facts: Iterable[Fact], text: str) -> list[Fact]:

@@ -19,20 +19,22 @@ from llm.parts import Message, ToolCallPart, ToolResultPart
 
 from ..conversation import answered_calls, is_request, text_of
 from ..estimate import estimate
-from ..facts import Fact, error_lines, exact_values, rank_facts
+from ..facts import error_lines, exact_values
 from ..language import words
 from ..summary import Answer, Head, Usage, Watch, sections_of
 from ..tokens import count_text
+from ..values import SHARE_OF_VALUES, with_values
 from .cues import is_question, is_rule, is_talk, outcomes
 
 MOST_TOKENS = 4_000
 # A tenth of a short chat says nothing: it may have a quarter, up to this (tokens).
 SHORT_CHAT_TOKENS = 150
-LEAST_PAIR_SCORE = 2.5
+LEAST_LEFT = 20
+"Tokens. With less than this no line can be added."
 LEAST_SALIENCE = 0.3
 "Below this a sentence only announces, pleases or asks."
 
-# The share of the summary that each section may fill before the others have had their turn.
+# The share of the prose that each section may fill before the others have had their turn.
 _SHARES = {
     "rules": 0.3,
     "requests": 0.24,
@@ -40,11 +42,8 @@ _SHARES = {
     "statements": 0.24,
     "calls": 0.14,
     "errors": 0.06,
-    "files": 0.08,
-    "values": 0.12,
 }
-_LEFTOVERS = ("rules", "requests", "statements", "values", "files", "calls", "errors", "earlier")
-_INLINE = ("files", "values")
+_LEFTOVERS = ("rules", "requests", "statements", "calls", "errors", "earlier")
 
 _CHANGES = re.compile(
     r"^\w*(write|edit|create|update|delete|insert|book|cancel|commit|apply|patch)"
@@ -101,19 +100,28 @@ def extract(head: Head) -> str:
     record = said["record"].replace("{messages}", f"{len(head.originals):,}")
     most = budget(head)
     room = most - count_text(record)
-    chosen = _choose(_candidates(head, said["open"], room), said, room)
-    # The whole may count a little more than its lines, and the next generation would add to that.
-    while chosen and count_text(_rendered_all(record, said, chosen)) > most:
-        chosen.pop()
-    return _rendered_all(record, said, chosen)
+    lines = _candidates(head, said["open"], room)
+
+    def prose(room: int) -> str:
+        chosen = _choose(lines, said, room)
+        # The whole may count a little more than its lines, and the next generation adds to that.
+        while chosen and count_text(_rendered(record, said, chosen)) > most:
+            chosen.pop()
+        return _rendered(record, said, chosen)
+
+    prose_room = int(room * (1 - SHARE_OF_VALUES))
+    summary = with_values(prose(prose_room), head, most)
+    left = most - count_text(summary)
+    # What the values do not need, the prose may have.
+    return with_values(prose(prose_room + left), head, most) if left > LEAST_LEFT else summary
 
 
-def _rendered_all(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
+def _rendered(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
     blocks = [record]
     for section in _SHARES:
         lines = sorted((line for line in chosen if line.section == section), key=_place)
         if lines:
-            blocks.append("\n".join([f"## {said[section]}", *_rendered(section, lines)]))
+            blocks.append("\n".join([f"## {said[section]}", *(f"- {x.text}" for x in lines)]))
     return "\n\n".join(blocks)
 
 
@@ -127,12 +135,6 @@ def budget(head: Head) -> int:
         return head.room
     floor = min(SHORT_CHAT_TOKENS, head.tokens // 4)
     return min(MOST_TOKENS, max(head.tokens // 10, floor, count_text(head.previous or "")))
-
-
-def _rendered(section: str, lines: Sequence[Line]) -> list[str]:
-    if section in _INLINE:
-        return ["- " + ", ".join(line.text for line in lines)]
-    return [f"- {line.text}" for line in lines]
 
 
 def _place(line: Line) -> float:
@@ -185,9 +187,7 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
 
 
 def _is_told(line: Line, text: str) -> bool:
-    """Whether the summary says it already: a value anywhere, a sentence in a quoted request."""
-    if line.section in _INLINE:
-        return line.text in text
+    """Whether a quoted request says it already."""
     return line.section == "statements" and line.text.removeprefix("user: ").rstrip("…") in text
 
 
@@ -205,7 +205,6 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
         *_statement_lines(messages, topics),
         *_call_lines(messages, errors),
         *_error_lines(messages, errors),
-        *_fact_lines(rank_facts(messages)),
         *_earlier_lines(head),
     ]
 
@@ -364,15 +363,6 @@ def _error_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
         yield Line("errors", shorten(line, 50), score, index)
 
 
-def _fact_lines(facts: Sequence[Fact]) -> Iterator[Line]:
-    for place, fact in enumerate(facts):
-        # "and/or" is no path, unless it is used as one again and again.
-        if fact.kind == "pair" and fact.score < LEAST_PAIR_SCORE:
-            continue
-        section = "files" if fact.kind in ("path", "pair") else "values"
-        yield Line(section, fact.value, fact.score, place)
-
-
 def _earlier_lines(head: Head) -> Iterator[Line]:
     """What the previous summary says in its own words; its quotes are found again anyway.
 
@@ -383,7 +373,7 @@ def _earlier_lines(head: Head) -> Iterator[Line]:
         return
     said = words(head.language)
     has_originals = len(head.originals) > len(head.messages)
-    taken_anew = {said[section] for section in _SHARES if section != "earlier"}
+    taken_anew = {said[section] for section in (*_SHARES, "values") if section != "earlier"}
     record = _no_digits(said["record"].replace("{messages}", ""))
     originals = _everything(head.originals)
     lines = [
