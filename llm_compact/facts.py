@@ -19,20 +19,33 @@ _WEIGHTS = {
     "argument": 3.0,
     "command": 2.0,
     "call": 2.0,
-    "result": 0.35,
+    "result": 0.5,
 }
 # One value among hundreds says less than one of a few: from so many on, each counts less.
 _MANY = 20
-_HALF_LIFE = 0.4
+_HALF_LIFE = 0.5
 "Of the messages. A value is half as near for each of these that it was not used in."
 # Of a very long text only the ends are read: the middle of a log is never what is quoted later.
 _READ_CHARACTERS = 200_000
 LONGEST = 200
 "Characters. What is longer is data, and no value that anybody says again."
 
-# A number without a unit says little where it stands alone, "and/or" is no path, and a command
-# is made of values that are listed anyway: these have to be used again and again.
-_DOUBTFUL = {"bare": 0.5, "place": 0.5, "pair": 0.3, "word": 0.3, "kebab": 0.3, "command": 0.15}
+# How much of a use these kinds count. A number without a unit says little where it stands alone,
+# "and/or" is no path, times and durations are those of a log, and a command is made of values
+# that are listed anyway: these have to be used again and again.
+_TRUST = {
+    "amount": 0.7,
+    "bare": 0.4,
+    "command": 0.1,
+    "dotted": 0.8,
+    "kebab": 0.3,
+    "pair": 0.3,
+    "place": 0.4,
+    "time": 0.3,
+    "uuid": 0.6,
+    "word": 0.3,
+}
+_PROSAIC = frozenset({"kebab", "pair"})
 
 # A text is cut into candidates in one simple pass, and each different one is looked at once: one
 # expression for all kinds costs ten times as much, because it tries them at each letter.
@@ -61,7 +74,7 @@ _AMOUNT = re.compile(
     re.ASCII,
 )
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
-_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?")
+_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?Z?")
 _VERSION = re.compile(r"v\d+(?:\.\d+)+(?:[-+.]?[a-z]+[.\d]*)?|\d+(?:\.\d+){2,}(?:[-+.]?[a-z]+[.\d]*)?")
 _NUMBER = re.compile(r"\d{3,}|\d+\.\d+")
 _FLAG = re.compile(r"--[a-z][\w-]*\w(?:=[^=]+)?", re.ASCII)
@@ -165,7 +178,7 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
                 use = uses.get(value)
                 if use is None:
                     use = uses[value] = _Use(kind)
-                sure = weight if is_argument else weight * _DOUBTFUL.get(kind, 1.0)
+                sure = weight if is_argument else weight * _TRUST.get(kind, 1.0)
                 use.most = max(use.most, sure)
                 use.total += sure
                 use.is_used = use.is_used or is_used
@@ -180,15 +193,29 @@ def _score(value: str, use: _Use) -> float:
 
 
 def _found(source: str, text: str) -> Iterator[tuple[str, str]]:
+    values = exact_values(text)
     if source == "command":
-        command = " ".join(text.split())
-        if command == text and len(text) <= _LONGEST_COMMAND and " " in text:
+        if " " in text and len(text) <= _LONGEST_COMMAND and "\n" not in text:
             yield text, "command"
-    elif source in ("user", "assistant") and "`" in text:
-        for code in _INLINE_CODE.findall(text):
-            if code == code.strip() and not _classified(code):
-                yield code, "command" if " " in code else "word"
-    yield from exact_values(text)
+    elif source in ("user", "assistant"):
+        # People write "pre-existing" and "and/or" in prose.
+        yield from (found for found in values if found[1] not in _PROSAIC)
+        if "`" in text:
+            for code in _INLINE_CODE.findall(text):
+                yield from _coded(code)
+        return
+    yield from values
+
+
+def _coded(code: str) -> Iterator[tuple[str, str]]:
+    """What stands between backticks is meant exactly, be it a word, a name or a command."""
+    found = exact_values(code)
+    if found:
+        yield from found
+    elif code.isidentifier() and len(code) > 2:
+        yield code, "word"
+    if " " in code and code == code.strip() and _WORD.search(code):
+        yield code, "command"
 
 
 def exact_values(text: str) -> list[tuple[str, str]]:

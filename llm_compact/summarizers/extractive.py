@@ -281,7 +281,7 @@ def _terms(text: str) -> list[str]:
 
 def _salience(sentence: str, role: str, topics: frozenset[str]) -> float:
     score = 1.2 * min(2, outcomes(sentence)) + 0.3 * (role == "user")
-    score += 0.4 * min(3, len(set(exact_values(sentence))))
+    score += 0.8 * min(4, len(set(exact_values(sentence))))
     score += 0.2 * min(4, len(_NAME.findall(sentence)))
     score += 0.15 * min(6, len(topics.intersection(_terms(sentence))))
     score -= 1.5 * is_question(sentence) + 1.0 * is_talk(sentence)
