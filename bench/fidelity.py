@@ -323,7 +323,8 @@ def is_value(text: str) -> bool:
     if text.startswith("--"):
         return letters > 3
     if digits and not letters:
-        return digits >= 3
+        # Three digits are the number of a line, or chance.
+        return digits >= 4 or bool(re.fullmatch(r"[$€£]\d+|\d+\.\d+%?", text))
     if digits:
         return digits >= 2 and len(text) >= 6
     has_hump = re.search("[a-z][A-Z]", text) is not None

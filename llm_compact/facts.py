@@ -40,7 +40,7 @@ _TRUST = {
     "dotted": 0.8,
     "kebab": 0.3,
     "pair": 0.3,
-    "place": 0.4,
+    "place": 0.2,
     "time": 0.3,
     "uuid": 0.6,
     "word": 0.3,
@@ -258,7 +258,7 @@ def _classified(candidate: str) -> tuple[tuple[str, str], ...]:
         return ()
     kind = _kind(value)
     if kind:
-        is_place = kind == "bare" and candidate.endswith(":")
+        is_place = kind == "bare" and (len(value) == 3 or candidate.endswith(":"))
         return ((value, "place" if is_place else kind),)
     if value[0] == "#":
         return _classified(value[1:])
