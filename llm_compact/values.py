@@ -16,6 +16,9 @@ SHARE_OF_VALUES = 0.6
 "How much of a summary may be a list of values: without prose nobody knows what they are for."
 SHARE_BESIDE_PROSE = 0.4
 "How much of its room the values of a summary get whose prose fills the room without them."
+WORTH_GROUPING = 0.8
+"""Where so many of the values fit that would fit with each folder written once, paths are written
+whole: that is how they are searched for."""
 
 _FOLDER_LINE = re.compile(r"^[-*] (\S*)/: (.+)", re.MULTILINE)
 _PARTS = re.compile(r"\w+", re.ASCII)
@@ -39,11 +42,16 @@ def with_values(summary: str, head: Head, room: int | None = None) -> str:
     longest = size + min((room or _room(head, size)) - size, share)
     missing = not_carried(head.facts, summary)
 
-    def added(number: int) -> str:
-        return _added(summary, heading, lines_of(missing[:number]))
+    def fitting(by_folder: bool) -> int:
+        return most(lambda number: count_text(added(number, by_folder)) <= longest, len(missing))
 
-    number = most(lambda number: count_text(added(number)) <= longest, len(missing))
-    return added(number) if number else summary
+    def added(number: int, by_folder: bool) -> str:
+        return _added(summary, heading, lines_of(missing[:number], by_folder))
+
+    whole, grouped = fitting(False), fitting(True)
+    by_folder = whole < WORTH_GROUPING * grouped
+    number = grouped if by_folder else whole
+    return added(number, by_folder) if number else summary
 
 
 def _room(head: Head, size: int) -> int:
@@ -70,7 +78,7 @@ def most(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def lines_of(facts: Sequence[Fact]) -> list[str]:
+def lines_of(facts: Sequence[Fact], by_folder: bool = True) -> list[str]:
     """Facts as lines: paths by folder, then URLs, ids, numbers, names, commands and errors.
 
     A folder with several files is written once, "src/app/: a.py b.py".
@@ -82,7 +90,7 @@ def lines_of(facts: Sequence[Fact]) -> list[str]:
         if fact.value in parts:
             continue
         groups.setdefault(_GROUPS.get(fact.kind, fact.kind), []).append(fact.value)
-    lines = list(_path_lines(groups.get("path", ())))
+    lines = list(_path_lines(groups.get("path", ()), by_folder))
     for group in ("url", "id", "number", "name"):
         named = groups.get(group)
         if named:
@@ -91,14 +99,14 @@ def lines_of(facts: Sequence[Fact]) -> list[str]:
     return lines + groups.get("error", [])
 
 
-def _path_lines(paths: Iterable[str]) -> Iterator[str]:
+def _path_lines(paths: Iterable[str], by_folder: bool) -> Iterator[str]:
     folders: dict[str, list[str]] = {}
     for path in _longest(paths):
         folder, slash, name = path.rpartition("/")
         folders.setdefault(folder + slash, []).append(name)
     alone = []
     for folder, names in folders.items():
-        if len(names) > 1 and folder:
+        if by_folder and folder and len(names) > 1:
             yield f"{folder}: {' '.join(names)}"
         else:
             alone += [folder + name for name in names]
