@@ -170,7 +170,7 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
         age = (len(messages) - 1 - index) / len(messages)
         recency = 0.5 ** (age / _HALF_LIFE)
         for source, text in texts_of(message):
-            found = dict.fromkeys(_found(source, text))
+            found = list(dict.fromkeys(_found(source, text)))
             weight = _WEIGHTS[source] * recency * min(1.0, (_MANY / max(1, len(found))) ** 0.5)
             is_used = source != "result"
             is_argument = source == "argument" and len(found) == 1
@@ -219,7 +219,7 @@ def _coded(code: str) -> Iterator[tuple[str, str]]:
 
 
 def exact_values(text: str) -> list[tuple[str, str]]:
-    """(value, kind) for each exact value in a text, repetitions included.
+    """(value, kind) for each different exact value in a text.
 
     The kinds: path, pair (of words, which may be a path), url, email, uuid, hash, code, ticket,
     date, version, amount, number, bare (a number without a unit), flag, name, word.
@@ -241,11 +241,12 @@ def exact_values(text: str) -> list[tuple[str, str]]:
     if "\\" in text:
         text = _WINDOWS_PATH.sub(taking("path"), text)
         text = _ESCAPED.sub(" ", text)
-    text = _LINE_NUMBER.sub("", text)
+    if "→" in text or "\t" in text:
+        text = _LINE_NUMBER.sub("", text)
     text = _AMOUNT.sub(taking("amount"), text)
-    for candidate in _CANDIDATE.findall(text):
+    for candidate in dict.fromkeys(_CANDIDATE.findall(text)):
         found += _classified(candidate)
-    return found
+    return list(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -301,12 +302,14 @@ def _kind_of_path(value: str) -> str | None:
 def error_lines(text: str) -> list[str]:
     """The lines of a tool's output that tell what went wrong."""
     text = _ends(text)
-    if not any(clue in text for clue in _ERROR_CLUES):
+    clues = [clue for clue in _ERROR_CLUES if clue in text]
+    if not clues:
         return []
+    has_clue = re.compile("|".join(clues)).search
     return [
         " ".join(line.split())
         for line in text.splitlines()
-        if any(clue in line for clue in _ERROR_CLUES)
+        if has_clue(line)
         and _ERROR.search(line)
         and _WORD.search(line)
         and not (_LISTED_CODE.match(line.strip()) or _NO_ERROR.search(line))

@@ -281,7 +281,7 @@ def _terms(text: str) -> list[str]:
 
 def _salience(sentence: str, role: str, topics: frozenset[str]) -> float:
     score = 1.2 * min(2, outcomes(sentence)) + 0.3 * (role == "user")
-    score += 0.8 * min(4, len(set(exact_values(sentence))))
+    score += 0.8 * min(4, len(exact_values(sentence)))
     score += 0.2 * min(4, len(_NAME.findall(sentence)))
     score += 0.15 * min(6, len(topics.intersection(_terms(sentence))))
     score -= 1.5 * is_question(sentence) + 1.0 * is_talk(sentence)
@@ -386,7 +386,7 @@ def _earlier_lines(head: Head) -> Iterator[Line]:
         pieces = [p.strip() for p in _PIECES.split(line) if len(p.strip()) >= 6]
         is_quoted = bool(pieces) and all(piece in originals for piece in pieces)
         if not is_quoted and _no_digits(line) != record:
-            yield Line("earlier", line, 1 + 0.3 * len(set(exact_values(line))), place)
+            yield Line("earlier", line, 1 + 0.3 * len(exact_values(line)), place)
 
 
 def _everything(messages: Sequence[Message]) -> str:
