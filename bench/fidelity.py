@@ -228,7 +228,7 @@ def head_of(messages: Sequence[Message], room: int) -> Head:
         tokens=sum(map(message_tokens, messages)),
         language=language_of(messages),
         room=room,
-        is_contract=True,
+        most=room,
     )
 
 

@@ -73,8 +73,10 @@ _AMOUNT = re.compile(
     r")",
     re.ASCII,
 )
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
-_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?Z?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(
+    r"(?:\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+)
 _VERSION = re.compile(r"v\d+(?:\.\d+)+(?:[-+.]?[a-z]+[.\d]*)?|\d+(?:\.\d+){2,}(?:[-+.]?[a-z]+[.\d]*)?")
 _NUMBER = re.compile(r"\d{3,}|\d+\.\d+")
 _FLAG = re.compile(r"--[a-z][\w-]*\w(?:=[^=]+)?", re.ASCII)

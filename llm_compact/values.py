@@ -32,14 +32,14 @@ _GROUPS = {
 def with_values(summary: str, head: Head, room: int | None = None) -> str:
     """The summary and, in its section of exact values, those of the head that it does not carry.
 
-    Nothing that the summary says is taken away. The whole has at most `room` tokens, or, where
-    only the values would take it there, as many as it has; by default the head tells the room.
+    Nothing that the summary says is taken away. Values are added up to `room` tokens for the
+    whole, by default what the head says, and not more of them than three fifths of it.
     """
     heading = words(head.language)["values"]
     size = count_text(summary)
     listed = sum(count_text(line) for line in _section(summary, heading))
     share = int(SHARE_OF_VALUES / (1 - SHARE_OF_VALUES) * (size - listed)) - listed
-    longest = size + min((room or _room(head, size)) - size, share)
+    longest = min(room or _room(head, size), size + share)
     missing = not_carried(head.facts, summary)
 
     def fitting(by_folder: bool) -> int:
@@ -57,12 +57,12 @@ def with_values(summary: str, head: Head, room: int | None = None) -> str:
 def _room(head: Head, size: int) -> int:
     """How long a summary of this size may be with its values.
 
-    Where the length is no contract, prose that fills the room leaves the values two fifths of it
-    all the same: models write as much as they like, and what they leave out are the values.
+    Prose that fills the room leaves the values two fifths of it all the same, unless that would
+    be refused: models write as much as they like, and what they leave out are the values. Half of
+    what is summarized is the end of it, or a short head would gain nothing.
     """
-    if head.is_contract:
-        return head.room
-    return max(head.room, size + int(SHARE_BESIDE_PROSE * head.room))
+    room = max(head.room, size + int(SHARE_BESIDE_PROSE * head.room))
+    return min(room, head.tokens // 2, room if head.most is None else head.most)
 
 
 def most(fits: Callable[[int], bool], limit: int) -> int:

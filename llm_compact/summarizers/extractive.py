@@ -29,6 +29,8 @@ from .cues import is_question, is_rule, is_talk, outcomes
 MOST_TOKENS = 4_000
 # A tenth of a short chat says nothing: it may have a quarter, up to this (tokens).
 SHORT_CHAT_TOKENS = 150
+LEAST_PROSE = 120
+"Tokens. In a very short summary values come after what was asked and found."
 LEAST_LEFT = 20
 "Tokens. With less than this no line can be added."
 LEAST_SALIENCE = 0.3
@@ -41,7 +43,7 @@ _SHARES = {
     "earlier": 0.25,
     "statements": 0.24,
     "calls": 0.14,
-    "errors": 0.06,
+    "errors": 0.1,
 }
 _LEFTOVERS = ("rules", "requests", "statements", "calls", "errors", "earlier")
 
@@ -109,7 +111,7 @@ def extract(head: Head) -> str:
             chosen.pop()
         return _rendered(record, said, chosen)
 
-    prose_room = int(room * (1 - SHARE_OF_VALUES))
+    prose_room = max(int(room * (1 - SHARE_OF_VALUES)), min(room, LEAST_PROSE))
     summary = with_values(prose(prose_room), head, most)
     left = most - count_text(summary)
     # What the values do not need, the prose may have.
