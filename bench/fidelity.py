@@ -103,15 +103,17 @@ def read(path: Path) -> Iterator[Line]:
 
 def show(rows: Sequence[Row], evidence: dict[float, tuple[int, int]]) -> None:
     print(f"Tokens counted with {counter().name}.\n")
-    print(f"{'':52} {'part':9} {'n':>3} {'needed':>6} {'whole':>7} {'grouped':>7} {'lists':>6} over lack")
+    names = ("n", "needed", "whole", "grouped", "lists", "over", "lacking")
+    print(f"{'':40}{'':9}" + "".join(f"{name:>9}" for name in names))
     for row in rows:
+        whole, grouped = row.whole / row.needed, row.grouped / row.needed
         print(
-            f"{row.what:52} {row.part:9} {row.summaries:3} {row.needed:6} "
-            f"{row.whole / row.needed:7.1%} {row.grouped / row.needed:7.1%} {row.values:6.0%} "
-            f"{row.over:4} {row.lacking:4}"
+            f"{row.what:40}{row.part:9}{row.summaries:9}{row.needed:9}{whole:9.1%}{grouped:9.1%}"
+            f"{row.values:9.0%}{row.over:9}{row.lacking:9}"
         )
+    print("\nEvidence of questions about chats, in a context of so much of the conversation:")
     for share, (found, all_) in evidence.items():
-        print(f"chats: evidence in a context of {share:.0%} of the conversation: {found / all_:.1%} of {all_}")
+        print(f"{share:5.0%} {found / all_:6.1%} of {all_}")
 
 
 # -- what is measured --------------------------------------------------------
@@ -247,7 +249,9 @@ def scripted(tokens: int) -> str:
 
 def share_of_lists(summary: str, language: str) -> float:
     said = words(language)
-    lists = [lines for title, lines in sections_of(summary) if title in (said["files"], said["values"])]
+    lists = [
+        lines for title, lines in sections_of(summary) if title in (said["files"], said["values"])
+    ]
     return sum(count_text("- " + line) for lines_ in lists for line in lines_) / count_text(summary)
 
 

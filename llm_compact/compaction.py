@@ -49,6 +49,7 @@ from .tokens import (
     parse_tokens,
 )
 from .transcript import by_reference
+from .values import lost_values, with_values
 from .windows import context_window
 
 # Where a summary would have to be shorter than this (tokens), no model needs to be asked.
@@ -366,6 +367,8 @@ def draft_compaction(
     try:
         answer = summarizer.summarize(plan.head, watch or Watch())
         summary = summary_text(answer)
+        if answer.usage.calls > 0:  # extractive lists the values itself
+            summary = with_values(summary, plan.head)
         if plan.head.most is not None:
             check_length(count_text(summary), plan.head.most)
     except SummarizerError as ex:
@@ -378,6 +381,8 @@ def draft_compaction(
     # What a provider counted and we did not (an image, say) must not pass for a gain.
     if size >= plan.room or tokens_after >= plan.tokens_before:
         raise _no_gain(plan, summarizer, summary_tokens, is_written_by_model=answer.usage.calls > 0)
+    found = [fact for fact in plan.head.facts if fact.is_used]
+    lost = lost_values(found, summary, plan.tail)
     record = Record(
         generation=plan.generation,
         trigger=trigger,
@@ -396,6 +401,9 @@ def draft_compaction(
         calls=answer.usage.calls,
         duration_ms=duration_ms,
         datetime_utc=date.isoformat(),
+        values_found=len(found),
+        values_lost=len(lost),
+        lost=[fact.value for fact in lost],
     )
     return Draft(
         turn_id=str(monotonic_ulid()).lower(),

@@ -25,11 +25,11 @@ class Shown(Watch):
     def __init__(self, *, summary: bool, progress: bool) -> None:
         self._summary = summary
         self._progress = progress and sys.stderr.isatty()
-        self._is_begun = False
+        self._shown = ""
 
     def text(self, text: str) -> None:
         if self._summary:
-            self._is_begun = True
+            self._shown += text
             _output(text, nl=False)
 
     def progress(self, done: int, calls: int) -> None:
@@ -39,13 +39,17 @@ class Shown(Watch):
                 click.echo(err=True)
 
     def finish(self, summary: str) -> None:
-        """End the line, or show all of it where nothing came on the way."""
+        """Show what did not come on the way, such as the exact values, and end the line."""
         if self._summary:
-            _output("" if self._is_begun else summary)
+            shown = self._shown.strip()
+            rest = summary[len(shown) :] if summary.startswith(shown) else ""
+            # What a model writes may end with the line breaks that come next.
+            ends = self._shown[len(self._shown.rstrip("\n")) :]
+            _output(rest.removeprefix(ends))
 
     def break_off(self) -> None:
         """End the line of a summary that will not be finished, so that the error has its own."""
-        if self._is_begun:
+        if self._shown:
             _output("")
 
 

@@ -77,7 +77,9 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(
     r"(?:\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
 )
-_VERSION = re.compile(r"v\d+(?:\.\d+)+(?:[-+.]?[a-z]+[.\d]*)?|\d+(?:\.\d+){2,}(?:[-+.]?[a-z]+[.\d]*)?")
+_VERSION = re.compile(
+    r"v\d+(?:\.\d+)+(?:[-+.]?[a-z]+[.\d]*)?|\d+(?:\.\d+){2,}(?:[-+.]?[a-z]+[.\d]*)?"
+)
 _NUMBER = re.compile(r"\d{3,}|\d+\.\d+")
 _FLAG = re.compile(r"--[a-z][\w-]*\w(?:=[^=]+)?", re.ASCII)
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+", re.ASCII)
@@ -101,8 +103,7 @@ _FILE = re.compile(
     re.ASCII,
 )
 _PATH = re.compile(r"(?:~|\.{1,2})?(?:/?[\w@.+-]+)(?:/[\w@.+-]+)*/?", re.ASCII)
-_ROOTS = frozenset("etc tmp usr var opt home root srv mnt data dev proc app".split())
-_PAIR = re.compile(r"[A-Za-z]{2,40}/[A-Za-z]{2,40}")
+_ROOTS = re.compile("etc|tmp|usr|var|opt|home|root|srv|mnt|data|dev|proc|app")
 
 _ERROR = re.compile(
     r"""
@@ -290,15 +291,18 @@ def _kind_of_path(value: str) -> str | None:
     if not _PATH.fullmatch(value):
         return None
     names = [name for name in value.split("/") if name not in ("", ".", "..", "~")]
-    if not names or not any(name[0].isalpha() or name[0] in "._@" or name[-1].isalpha() for name in names):
+    if not names or not any(
+        name[0].isalpha() or name[0] in "._@" or name[-1].isalpha() for name in names
+    ):
         return None
     if value.startswith(("~/", "./", "../")):
         return "path"
     if value.startswith("/"):
-        return "path" if len(names) > 1 or names[0] in _ROOTS else None
-    if _FILE.fullmatch(names[-1]) or len(names) > 2 and all(len(name) > 1 for name in names):
+        return "path" if len(names) > 1 or _ROOTS.fullmatch(names[0]) else None
+    is_named = all(len(name) > 1 for name in names)
+    if _FILE.fullmatch(names[-1]) or (is_named and len(names) > 2):
         return "path"
-    return "pair" if len(names) == 2 and all(len(name) > 1 for name in names) else None
+    return "pair" if is_named and len(names) == 2 else None
 
 
 def error_lines(text: str) -> list[str]:
@@ -332,7 +336,9 @@ def texts_of(message: Message) -> Iterator[tuple[str, str]]:
             yield ("user" if message.role == "user" else "assistant"), part.text
         elif isinstance(part, ToolCallPart):
             for key, value in part.arguments.items():
-                argument = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                argument = (
+                    value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                )
                 if key in _COMMAND_KEYS:
                     yield "command", argument
                 else:

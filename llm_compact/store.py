@@ -71,6 +71,14 @@ def create_compactions(db: sqlite_utils.Database) -> None:
     db.table("compactions").create_index(["source_conversation_id"])
 
 
+@migrations()
+def add_values(db: sqlite_utils.Database) -> None:
+    table = db.table("compactions")
+    table.add_column("values_found", int)
+    table.add_column("values_lost", int)
+    table.add_column("lost", str)
+
+
 @dataclass(frozen=True)
 class Live:
     """What is different about a conversation that is going on in this process."""
@@ -129,6 +137,12 @@ class Record:
     calls: int
     duration_ms: int
     datetime_utc: str
+    values_found: int
+    "Exact values in the summarized messages that the user, the assistant or a call used."
+    values_lost: int
+    "How many of them are neither in the summary nor in the messages kept."
+    lost: list[str]
+    "These, the most used in front."
 
 
 @dataclass(frozen=True)
@@ -475,6 +489,7 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
             "source_conversation_id": source.id,
             "source_tip_hash": source.tip,
             **asdict(record),
+            "lost": json.dumps(record.lost, ensure_ascii=False),
         }
     )
     return Stored(conversation_id, newest_conversation(db) == conversation_id)

@@ -21,10 +21,12 @@ WORTH_GROUPING = 0.8
 whole: that is how they are searched for."""
 
 _FOLDER_LINE = re.compile(r"^[-*] (\S*)/: (.+)", re.MULTILINE)
-_PARTS = re.compile(r"\w+", re.ASCII)
+_WORDS = re.compile(r"\w+", re.ASCII)
+_NUMBERS = re.compile(r"\d[\d.,]*")
 _GROUPS = {
     "uuid": "id", "hash": "id", "code": "id", "ticket": "id", "email": "id",
-    "version": "number", "date": "number", "time": "number", "amount": "number", "bare": "number", "place": "number",
+    "version": "number", "date": "number", "time": "number", "amount": "number",
+    "bare": "number", "place": "number",
     "dotted": "name", "flag": "name", "kebab": "name", "word": "name", "pair": "name",
 }  # fmt: skip
 
@@ -85,7 +87,14 @@ def lines_of(facts: Sequence[Fact], by_folder: bool = True) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     values = dict.fromkeys(fact.value for fact in facts)
-    parts = {part for value in values if not _PARTS.fullmatch(value) for part in _PARTS.findall(value)}
+    # "session_id" is told by "state.session_id", and 1.5 by "1.5 m".
+    parts = {
+        part
+        for value in values
+        for pattern in (_WORDS, _NUMBERS)
+        for part in pattern.findall(value)
+        if part != value
+    }
     for fact in facts:
         if fact.value in parts:
             continue
@@ -157,7 +166,10 @@ def stands_in(value: str, text: str) -> bool:
     start = text.find(value)
     while start >= 0:
         end = start + len(value)
-        if not (_goes_on(value[0], text[max(0, start - 1) : start]) or _goes_on(value[-1], text[end : end + 1])):
+        if not (
+            _goes_on(value[0], text[max(0, start - 1) : start])
+            or _goes_on(value[-1], text[end : end + 1])
+        ):
             return True
         start = text.find(value, start + 1)
     return False
@@ -172,16 +184,10 @@ def _is_word(character: str) -> bool:
     return character.isascii() and (character.isalnum() or character == "_")
 
 
-def lost_values(
-    facts: Iterable[Fact], summary: str, tail: Sequence[Message]
-) -> list[Fact]:
-    """What the user, the assistant or a call used and neither the summary nor the tail has.
-
-    Of what only tools printed most was never of any use, and it does not count.
-    """
+def lost_values(facts: Iterable[Fact], summary: str, tail: Sequence[Message]) -> list[Fact]:
+    """The facts that neither the summary nor the messages behind it have."""
     kept = "\n".join(text for message in tail for _, text in texts_of(message))
-    used = [fact for fact in facts if fact.is_used]
-    return [fact for fact in not_carried(used, summary) if not stands_in(fact.value, kept)]
+    return [fact for fact in not_carried(facts, summary) if not stands_in(fact.value, kept)]
 
 
 def _section(markdown: str, heading: str) -> list[str]:
@@ -189,14 +195,9 @@ def _section(markdown: str, heading: str) -> list[str]:
 
 
 def _added(summary: str, heading: str, lines: Sequence[str]) -> str:
-    """The summary with further lines at the end of a section, which is its last if it is new."""
-    bullets = [f"- {line}" for line in lines]
-    rows = summary.rstrip().splitlines()
-    titles = [re.match(r"#{1,6}\s+(.*?)\s*#*$", row) for row in rows]
-    start = next((at for at, title in enumerate(titles) if title and title[1] == heading), None)
-    if start is None:
-        return "\n".join([*rows, "", f"## {heading}", *bullets])
-    end = next((at for at in range(start + 1, len(rows)) if titles[at]), len(rows))
-    while not rows[end - 1].strip():
-        end -= 1
-    return "\n".join([*rows[:end], *bullets, *rows[end:]])
+    """The summary with further lines in its last section, which is a new one if need be."""
+    summary = summary.rstrip()
+    titles = [title for title, _ in sections_of(summary)]
+    if titles[-1:] != [heading]:
+        summary += f"\n\n## {heading}"
+    return "\n".join([summary, *(f"- {line}" for line in lines)])

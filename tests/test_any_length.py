@@ -426,8 +426,11 @@ def test_lines_of_the_transcript_that_a_model_copies_are_no_part_of_its_summary(
     told = "The tides.\n== A heading ==\n=== 06:15 ===\nHigh water."
     models.summer.replies = [f"===8a87=== [1] user\n{told}\n===8a87870a45cf=== end"]
 
-    assert run("compact", "-c", "-m", "summer").stdout.strip() == told
-    assert log.messages()[2].parts[0].text == told
+    shown = run("compact", "-c", "-m", "summer").stdout.strip()
+
+    assert shown.startswith(f"{told}\n\n## Exact values\n- ")
+    assert "8a87" not in shown
+    assert log.messages()[2].parts[0].text == shown
 
 
 def test_a_record_is_a_quarter_of_the_window_at_most(

@@ -18,7 +18,9 @@ from scripted import Plugin, Reply
 
 Run = Callable[..., Result]
 
-SUMMARY = "## Goal\nKnow the tides of six places.\n\n## Exact values\n06:15, 1.5 m"
+SUMMARY = (
+    "## Goal\nKnow the tides of six places.\n\n## Exact values\n06:15, 1.0 m, 1.1 m, 1.2 m, 1.3 m"
+)
 
 
 def test_the_new_conversation_is_summary_and_recent_exchanges(
@@ -444,7 +446,7 @@ def test_reasoning_is_cut_off_the_stream_without_hurting_the_text(
 
     result = run("compact", "-c", "-m", "summer")
 
-    assert result.stdout == "## Goal\nThe tides of six\n\nplaces\n"
+    assert result.stdout.startswith("## Goal\nThe tides of six\n\nplaces\n")
 
 
 def test_a_reader_that_leaves_does_not_stop_a_compaction(long_talk: str, log: Log) -> None:

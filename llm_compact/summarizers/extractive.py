@@ -152,17 +152,20 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
         section: sorted((x for x in lines if x.section == section), key=lambda x: -x.score)
         for section in _SHARES
     }
-    shares = sum(_SHARES[section] for section, found in by_section.items() if found)
+    shares = sum(_SHARES[section] for section, found in by_section.items() if found) or 1
     chosen: list[Line] = []
     begun: set[str] = set()
     text = ""
     left = room
 
-    def fill(section: str, allowance: float) -> None:
+    def fill(section: str, allowance: float, lines: float = math.inf) -> None:
         nonlocal text, left
         too_long = []
         for line in by_section[section]:
             if _is_told(line, text):
+                continue
+            if lines == 0:
+                too_long.append(line)
                 continue
             cost = line.tokens + 2
             if section not in begun:
@@ -173,13 +176,18 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
                 text += line.text + "\n"
                 allowance -= cost
                 left -= cost
+                lines -= 1
             else:
                 too_long.append(line)
         # There are tens of thousands: the leftovers go through only what has a chance.
         by_section[section] = too_long
 
-    for section, found in by_section.items():
-        if found:
+    fill("rules", room * _SHARES["rules"] / shares)
+    # However little room there is: what was asked, and something that came of it.
+    fill("requests", left, lines=1)
+    fill("statements", left, lines=1)
+    for section in _SHARES:
+        if section != "rules":
             fill(section, room * _SHARES[section] / shares)
     for section in _LEFTOVERS:
         fill(section, left)
