@@ -157,6 +157,9 @@ def compaction_json(compaction: Compaction) -> dict[str, Any]:
         "summary": c.summary,
         "usage": dataclasses.asdict(c.usage),
         "duration_ms": c.duration_ms,
+        "values_found": c.values_found,
+        "values_lost": c.values_lost,
+        "lost": c.lost,
     }
 
 

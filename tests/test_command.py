@@ -320,6 +320,9 @@ def test_json_holds_the_compaction(long_talk: str, models: Plugin, log: Log, run
     assert data["tokens_after"] < data["tokens_before"]
     assert 0 < data["summary_tokens"] < data["tokens_after"]
     assert data["duration_ms"] >= 0
+    # The levels are in the summary, the times are not.
+    assert (data["values_found"], data["values_lost"]) == (8, 4)
+    assert sorted(data["lost"]) == ["00:15", "01:15", "02:15", "03:15"]
 
 
 def test_quiet_says_nothing(long_talk: str, models: Plugin, run: Run) -> None:

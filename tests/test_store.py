@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -536,3 +537,21 @@ def test_an_open_request_stays_open_through_all_generations_of_a_tool_loop(
         assert request not in compaction.summary
         assert log.messages()[2] == llm.user(request)
         assert marker is not None and marker.head == len(said) - int(keep[:-1])
+
+
+def test_a_log_of_before_values_were_counted_gets_the_columns(
+    long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    models.summer.replies = ["The tides.", "The tides again."]
+    run("compact", "-c", "-m", "summer")
+    for column in ("values_found", "values_lost", "lost"):
+        log.db.execute(f"alter table compactions drop column {column}")
+    log.db.execute("delete from _sqlite_migrations where name = 'add_values'")
+    log.db.conn.commit()
+
+    assert run("compact", "--cid", long_talk, "-m", "summer", "--again").exit_code == 0
+
+    first, second = log.db["compactions"].rows_where(order_by="turn_id")
+    assert first["lost"] is None
+    assert json.loads(second["lost"]) and second["values_lost"] == len(json.loads(second["lost"]))
+    assert LogStore(log.db).verify() == []
