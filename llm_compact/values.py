@@ -68,13 +68,14 @@ def _room(head: Head, size: int) -> int:
 
 
 def most(fits: Callable[[int], bool], limit: int) -> int:
-    """The largest number up to `limit` that fits, where all smaller ones do."""
-    # There are tens of thousands, of which some hundred fit: only what is near them is tried.
+    """The largest number up to `limit` that fits, where all smaller ones do, or nearly that."""
+    # There are tens of thousands, of which some hundred fit: only what is near them is tried, and
+    # whether the last of them gets in is not worth another look at all of them.
     high = 64
     while high < limit and fits(high):
         high *= 2
     low, high = 0 if high == 64 else high // 2, min(high, limit)
-    while low < high:
+    while high - low > low // 50:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low

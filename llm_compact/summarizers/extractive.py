@@ -31,8 +31,8 @@ MOST_TOKENS = 4_000
 SHORT_CHAT_TOKENS = 150
 LEAST_PROSE = 120
 "Tokens. In a very short summary values come after what was asked and found."
-LEAST_LEFT = 20
-"Tokens. With less than this no line can be added."
+LEAST_LEFT = 0.05
+"The share of the room that is worth another try at filling it."
 LEAST_SALIENCE = 0.3
 "Below this a sentence only announces, pleases or asks."
 
@@ -115,7 +115,9 @@ def extract(head: Head) -> str:
     summary = with_values(prose(prose_room), head, most)
     left = most - count_text(summary)
     # What the values do not need, the prose may have.
-    return with_values(prose(prose_room + left), head, most) if left > LEAST_LEFT else summary
+    return (
+        with_values(prose(prose_room + left), head, most) if left > LEAST_LEFT * most else summary
+    )
 
 
 def _rendered(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
