@@ -25,6 +25,8 @@ _WEIGHTS = {
 _MANY = 20
 _HALF_LIFE = 0.5
 "Of the messages. A value is half as near for each of these that it was not used in."
+_FRESH = 0.2
+"Of the messages. An error of longer ago was fixed, or is told in prose."
 # Of a very long text only the ends are read: the middle of a log is never what is quoted later.
 _READ_CHARACTERS = 200_000
 LONGEST = 200
@@ -38,6 +40,7 @@ _TRUST = {
     "bare": 0.4,
     "command": 0.1,
     "dotted": 0.8,
+    "error": 2.0,
     "kebab": 0.3,
     "pair": 0.3,
     "place": 0.2,
@@ -174,6 +177,8 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
         recency = 0.5 ** (age / _HALF_LIFE)
         for source, text in texts_of(message):
             found = list(dict.fromkeys(_found(source, text)))
+            if source == "result" and age < _FRESH:
+                found += _quoted_errors(text)
             weight = _WEIGHTS[source] * recency * min(1.0, (_MANY / max(1, len(found))) ** 0.5)
             is_used = source != "result"
             is_argument = source == "argument" and len(found) == 1
@@ -210,6 +215,11 @@ def _found(source: str, text: str) -> Iterator[tuple[str, str]]:
     yield from values
 
 
+def _quoted_errors(text: str) -> list[tuple[str, str]]:
+    lines = dict.fromkeys(error_lines(text)[-2:])
+    return [(line, "error") for line in lines if line in text and len(line) <= _LONGEST_COMMAND]
+
+
 def _coded(code: str) -> Iterator[tuple[str, str]]:
     """What stands between backticks is meant exactly, be it a word, a name or a command."""
     found = exact_values(code)
@@ -225,7 +235,8 @@ def exact_values(text: str) -> list[tuple[str, str]]:
     """(value, kind) for each different exact value in a text.
 
     The kinds: path, pair (of words, which may be a path), url, email, uuid, hash, code, ticket,
-    date, version, amount, number, bare (a number without a unit), flag, name, word.
+    version, date, time, amount, bare (a number without a unit), place (the number of a line),
+    flag, name, dotted, kebab. Ranking adds word and command (quoted as code) and error.
     """
     text = _ends(text)
     found: list[tuple[str, str]] = []
@@ -331,6 +342,7 @@ def _ends(text: str) -> str:
 
 
 def texts_of(message: Message) -> Iterator[tuple[str, str]]:
+    """(source, text) for all that a message says, calls and hands back."""
     for part in message.parts:
         if isinstance(part, TextPart):
             yield ("user" if message.role == "user" else "assistant"), part.text

@@ -41,14 +41,14 @@ def with_values(summary: str, head: Head, room: int | None = None) -> str:
     size = count_text(summary)
     listed = sum(count_text(line) for line in _section(summary, heading))
     share = int(SHARE_OF_VALUES / (1 - SHARE_OF_VALUES) * (size - listed)) - listed
-    longest = min(room or _room(head, size), size + share)
+    longest = min(_room(head, size) if room is None else room, size + share)
     missing = not_carried(head.facts, summary)
 
     def fitting(by_folder: bool) -> int:
         return most(lambda number: count_text(added(number, by_folder)) <= longest, len(missing))
 
     def added(number: int, by_folder: bool) -> str:
-        return _added(summary, heading, lines_of(missing[:number], by_folder))
+        return _added(summary, heading, lines_of(missing[:number], by_folder=by_folder))
 
     whole, grouped = fitting(False), fitting(True)
     by_folder = whole < WORTH_GROUPING * grouped
@@ -81,10 +81,10 @@ def most(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def lines_of(facts: Sequence[Fact], by_folder: bool = True) -> list[str]:
-    """Facts as lines: paths by folder, then URLs, ids, numbers, names, commands and errors.
+def lines_of(facts: Sequence[Fact], *, by_folder: bool) -> list[str]:
+    """Facts as lines: paths, then URLs, ids, numbers, names, commands and errors.
 
-    A folder with several files is written once, "src/app/: a.py b.py".
+    `by_folder` writes a folder of several files once, "src/app/: a.py b.py".
     """
     groups: dict[str, list[str]] = {}
     values = dict.fromkeys(fact.value for fact in facts)

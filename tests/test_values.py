@@ -218,3 +218,12 @@ def test_the_most_that_fits_is_found_nearly(limit: int, fitting: int) -> None:
     best = min(limit, fitting)
 
     assert 0.98 * best <= most(lambda number: number <= fitting, limit) <= best
+
+
+def test_a_fresh_error_is_quoted() -> None:
+    error = "ValueError: no such station"
+    failed = ToolResultPart(name="run", output=f"running\n{error}\n", tool_call_id="1")
+
+    summary = with_values(PROSE, head_of([*files_edited(), llm.tool_message(failed)], 4_000))
+
+    assert f"\n- {error}" in summary
