@@ -176,7 +176,7 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
         age = (len(messages) - 1 - index) / len(messages)
         recency = 0.5 ** (age / _HALF_LIFE)
         for source, text in texts_of(message):
-            found = list(dict.fromkeys(_found(source, text)))
+            found = _found(source, text)
             if source == "result" and age < _FRESH:
                 found += _quoted_errors(text)
             weight = _WEIGHTS[source] * recency * min(1.0, (_MANY / max(1, len(found))) ** 0.5)
@@ -200,19 +200,18 @@ def _score(value: str, use: _Use) -> float:
     return float((use.most + math.log1p(use.total)) / len(value) ** 0.3)
 
 
-def _found(source: str, text: str) -> Iterator[tuple[str, str]]:
+def _found(source: str, text: str) -> list[tuple[str, str]]:
     values = exact_values(text)
     if source == "command":
         if " " in text and len(text) <= _LONGEST_COMMAND and "\n" not in text:
-            yield text, "command"
+            values.append((text, "command"))
     elif source in ("user", "assistant"):
         # People write "pre-existing" and "and/or" in prose.
-        yield from (found for found in values if found[1] not in _PROSAIC)
+        values = [found for found in values if found[1] not in _PROSAIC]
         if "`" in text:
-            for code in _INLINE_CODE.findall(text):
-                yield from _coded(code)
-        return
-    yield from values
+            coded = (found for code in _INLINE_CODE.findall(text) for found in _coded(code))
+            values = list(dict.fromkeys([*values, *coded]))
+    return values
 
 
 def _quoted_errors(text: str) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from llm.parts import Message
 
@@ -42,7 +43,8 @@ def with_values(summary: str, head: Head, room: int | None = None) -> str:
     listed = sum(count_text(line) for line in _section(summary, heading))
     share = int(SHARE_OF_VALUES / (1 - SHARE_OF_VALUES) * (size - listed)) - listed
     longest = min(_room(head, size) if room is None else room, size + share)
-    missing = not_carried(head.facts, summary)
+    # Each takes a token at least.
+    missing = list(islice(not_carried(head.facts, summary), max(0, longest - size)))
 
     def fitting(by_folder: bool) -> int:
         return most(lambda number: count_text(added(number, by_folder)) <= longest, len(missing))
@@ -138,15 +140,19 @@ def _ends_with(path: str, end: str) -> bool:
     return f"/{path}".endswith("/" + end.removeprefix("./"))
 
 
-def not_carried(facts: Iterable[Fact], text: str) -> list[Fact]:
+def not_carried(facts: Iterable[Fact], text: str) -> Iterator[Fact]:
     """The facts that a text does not have."""
     grouped = _grouped_paths(text)
-    return [fact for fact in facts if not _is_carried(fact, text, grouped)]
+    # Most facts are in no summary, and to search it for each of them would take a while.
+    known = frozenset(_WORDS.findall(text))
+    for fact in facts:
+        word = _WORDS.search(fact.value)
+        is_possible = word is None or word[0] in known
+        if not ((is_possible and stands_in(fact.value, text)) or _is_grouped(fact, grouped)):
+            yield fact
 
 
-def _is_carried(fact: Fact, text: str, grouped: dict[str, list[str]]) -> bool:
-    if stands_in(fact.value, text):
-        return True
+def _is_grouped(fact: Fact, grouped: dict[str, list[str]]) -> bool:
     if fact.kind != "path":
         return False
     folder, _, name = fact.value.removeprefix("./").rpartition("/")
@@ -188,7 +194,7 @@ def _is_word(character: str) -> bool:
 def lost_values(facts: Iterable[Fact], summary: str, tail: Sequence[Message]) -> list[Fact]:
     """The facts that neither the summary nor the messages behind it have."""
     kept = "\n".join(text for message in tail for _, text in texts_of(message))
-    return [fact for fact in not_carried(facts, summary) if not stands_in(fact.value, kept)]
+    return list(not_carried(not_carried(facts, summary), kept))
 
 
 def _section(markdown: str, heading: str) -> list[str]:
