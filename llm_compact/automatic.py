@@ -277,12 +277,12 @@ class Session:
     def _count_failure(self, text: str) -> None:
         self._failures += 1
         self.is_off = self._failures >= MOST_FAILURES
-        if self._failures == MOST_FAILURES:
-            text += (
-                ". Automatic compaction is off from here on; only where the conversation would "
-                "not fit, extractive steps in"
-            )
         self.voice.warn(text)
+        if self._failures == MOST_FAILURES:
+            self.voice.warn(
+                "Automatic compaction is off from here on. Only where the conversation would not "
+                "fit, extractive steps in"
+            )
 
     def _compacted(
         self,

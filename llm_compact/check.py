@@ -6,6 +6,8 @@ import re
 import zlib
 
 from .errors import SummarizerError
+from .language import is_written_in, words
+from .redaction import redacted
 from .summary import Answer
 
 # What providers call it when a model stopped at its length limit, or would not answer.
@@ -21,6 +23,36 @@ _REFUSAL_LENGTH = 400
 _TOOL_SYNTAX = re.compile(r"\s*(<tool_call>|<function_calls?>|<\|tool|\[TOOL_CALLS\]|<invoke )")
 # A model may copy the lines that tell who speaks: they are ours, and no part of a summary.
 _BOUNDARY_LINE = re.compile(r"^===(?:[0-9a-f]{2}){2,6}===.*\n?", re.MULTILINE)
+
+# What a chat template, or a reader of a transcript, takes for the beginning of a turn.
+_TEMPLATE_TOKEN = re.compile(
+    r"<\|([^|<>\s]{3,40})\|>|<｜([^｜<>\n]{1,40})｜>|\[(/?INST|/?SYSTEM_PROMPT|/?AVAILABLE_TOOLS)\]"
+    r"|<<(/?SYS)>>|<(/?s|start_of_turn|end_of_turn|bos|eos)>"
+)
+_TAG = re.compile(
+    r"(?<![/@])<(/?(?:system-reminder|system|user|assistant|human|tool|developer|transcript"
+    r"|conversation|summary|record|tool_(?:call|result|response)s?|function_(?:call|result)s?))"
+    r"\b[^<>\n]{0,80}>(?![/@])",
+    re.IGNORECASE,
+)
+_FENCE_LINE = re.compile(
+    r"^[ \t]*={3,}[ \t]*((?:(?:begin|end|boundary)\b|\[\d+\]).*)$", re.M | re.I
+)
+_SPEAKER = re.compile(
+    r"^([ \t]*)[*_]{0,2}(system|developer|user|human|assistant|ai|tool|系统|用户|助手|システム"
+    r"|ユーザー|アシスタント|시스템|사용자|어시스턴트)[ \t]*[:：][*_]{0,2}[ \t]*"
+    r"|^([ \t]*[-*>#]+[ \t]+)[*_]{0,2}(system|developer|系统|システム|시스템)[ \t]*[:：][*_]{0,2}"
+    r"[ \t]*"
+    r"|^([ \t]*)#{1,6}[ \t]*(system|developer|user|human|assistant|instruction|response)[ \t]*"
+    r":?[ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+# Code, quotes and headings are not the summarizer's own words.
+_NO_PROSE = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|„[^“\n]*“|「[^」\n]*」|«[^»\n]*»"
+    r"|https?://\S+|^#[^\n]*",
+    re.DOTALL | re.MULTILINE,
+)
 
 # Our counts of a small model's tokens are too low rather than too high.
 _NEARLY_FULL = 0.8
@@ -71,6 +103,37 @@ def _is_rambling(text: str) -> bool:
     data = text.encode("utf-8", "replace")
     packed = len(zlib.compress(data)) / max(1, len(data))
     return len(data) > _RAMBLING_LENGTH and packed < _RAMBLING
+
+
+def harmless(text: str) -> str:
+    """The summary without secrets, and without anything that could pass for a turn.
+
+    A summary is sent with each request from now on. What begins a turn in the chat template of
+    some model, or for a reader, is told in other characters.
+    """
+    text = _TEMPLATE_TOKEN.sub(lambda match: f"({match[match.lastindex or 0]})", redacted(text))
+    text = _TAG.sub(r"(\1)", _FENCE_LINE.sub(r"\1", text))
+    return _SPEAKER.sub(_as_name, text)
+
+
+def _as_name(speaker: re.Match[str]) -> str:
+    indent, name = [group for group in speaker.groups() if group is not None]
+    return f"{indent}({name}) "
+
+
+def check_language(summary: str, language: str) -> None:
+    """Raises `SummarizerError` for a summary that is clearly not in a language."""
+    if not is_in_language(summary, language):
+        name = words(language)["name"]
+        raise SummarizerError(
+            f"did not write in {name}, which is the language of the conversation. Use another "
+            "model with -m"
+        )
+
+
+def is_in_language(summary: str, language: str) -> bool:
+    """Whether a summary's own words may be in a language, whatever it quotes."""
+    return is_written_in(language, _NO_PROSE.sub(" ", summary))
 
 
 def is_boundary_line(line: str) -> bool:

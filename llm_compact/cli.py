@@ -111,6 +111,11 @@ def compact() -> None:
     help="Path to log database",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
+@click.option(
+    "--from-original",
+    is_flag=True,
+    help="Summarize the original messages of all generations, not the previous summary",
+)
 @click.option("--again", is_flag=True, help="Compact a second time from the same point")
 @click.option("json_output", "--json", is_flag=True, help="Output the compaction as JSON")
 @click.option("-u", "--usage", is_flag=True, help="Show token usage of the summarizer")
@@ -130,6 +135,7 @@ def run(
     focus: str | None,
     database: str | None,
     dry_run: bool,
+    from_original: bool,
     again: bool,
     json_output: bool,
     usage: bool,
@@ -169,6 +175,7 @@ def run(
             keep=keep or stored.keep,
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
+            from_original=from_original,
             again=again,
         )
         own_prompt = load_template(template) if template else None

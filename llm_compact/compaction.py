@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -17,11 +17,12 @@ import sqlite_utils
 from llm.parts import Message
 from llm.utils import monotonic_ulid
 
-from .check import check_length, summary_text
-from .conversation import history_of, requests, without_reasoning
+from .check import check_language, check_length, harmless, summary_text
+from .conversation import History, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
+from .redaction import redacted, secrets_in, texts_of, without_secrets
 from .sizes import message_sizes
 from .store import (
     Draft,
@@ -33,9 +34,9 @@ from .store import (
     read_source,
     store_compaction,
 )
-from .summarizers import get_summarizer
+from .summarizers import get_summarizer, has_same_provider
 from .summarizers.template import load_template
-from .summary import Head, Summarizer, Usage, Watch
+from .summary import Answer, Head, Summarizer, Usage, Watch, with_record_line
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
@@ -124,6 +125,7 @@ def compact(
     keep: str | None = None,
     max_summary: str | None = None,
     focus: str | None = None,
+    from_original: bool = False,
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -132,7 +134,8 @@ def compact(
     own log, without `model` the conversation's own model summarizes. `keep` is a size such as
     "2x" (exchanges), "6m" (messages), "8k" (tokens) or "20%" (of the model's context window),
     `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
-    "32k" (the summarizer's context window).
+    "32k" (the summarizer's context window). `from_original` summarizes the original messages of
+    all generations instead of the previous summary.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -143,7 +146,12 @@ def compact(
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
         plan = plan_compaction(
-            source, keep=keep_size, max_summary=longest, focus=focus, again=again
+            source,
+            keep=keep_size,
+            max_summary=longest,
+            focus=focus,
+            from_original=from_original,
+            again=again,
         )
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
@@ -175,6 +183,7 @@ def plan_compaction(
     keep: Size | None = None,
     max_summary: Size | None = None,
     focus: str | None = None,
+    from_original: bool = False,
     again: bool = False,
     limit: Size | None = None,
     window: int | None = None,
@@ -188,8 +197,8 @@ def plan_compaction(
     `calibration` how its provider counts.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
-    and `ConversationError` when the conversation can't be cut, or `keep` is a percentage and the
-    model's context window is not known.
+    and `ConversationError` when the conversation can't be cut, when `keep` is a percentage and the
+    model's context window is not known, or when `from_original` and the log lacks originals.
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
@@ -197,6 +206,8 @@ def plan_compaction(
         window = window or _window(source.model_id, keep)
     history = history_of(source.messages)
     body, previous = history.body, history.summary
+    if from_original:
+        _check_originals(source, history)
     sizes = message_sizes(source.messages)
     calibration = calibration or calibrate(sizes, source.reported)
     system_sizes = sizes[: len(history.system)]
@@ -230,9 +241,12 @@ def plan_compaction(
         room=room,
         most=room if max_summary else _most(room, limit, calibration, kept_tokens),
         focus=focus,
+        generation=generation,
     )
-    if head.tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
-        gain = calibration.tokens(head.tokens)
+    if from_original and previous:
+        head = _from_original(head, limit)
+    if head_tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
+        gain = calibration.tokens(head_tokens)
         raise NothingToCompact(f"Nothing to gain: only {gain:,} tokens could be summarized")
     return Plan(
         source=source,
@@ -246,11 +260,29 @@ def plan_compaction(
         exchanges_summarized=len(requests(summarized)),
         exchanges_kept=len(requests(kept)) - source.pending,
         tokens_before=calibration.conversation(sizes),
-        tokens_summarized=calibration.tokens(head.tokens),
+        tokens_summarized=calibration.tokens(head_tokens),
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
     )
+
+
+def _check_originals(source: Source, history: History) -> None:
+    before = history.summary.marker.head if history.summary else 0
+    if len(source.originals) < before + len(history.body):
+        raise ConversationError(
+            "This log does not have the original messages of all generations, so they can't be "
+            "summarized anew. Leave out --from-original"
+        )
+
+
+def _from_original(head: Head, limit: Size | None) -> Head:
+    """The head of a compaction that takes nothing from the summaries before it."""
+    everything = sum(message_tokens(message) for message in head.originals)
+    # A tenth of all that was ever said may be more than what is left of it.
+    tokens = min(everything, 5 * head.tokens)
+    room = head.room if head.most is not None else _room(tokens, None, limit)
+    return replace(head, messages=head.originals, previous=None, tokens=tokens, room=room)
 
 
 def size_of(messages: Sequence[Message], unit: Unit) -> int:
@@ -364,13 +396,12 @@ def draft_compaction(
     Raises `SummarizerError` or `NothingToCompact`.
     """
     started, date = time.monotonic(), datetime.now(timezone.utc)
+    head = plan.head
+    if not has_same_provider(summarizer.name, plan.source.model_id):
+        head = without_secrets(head)
     try:
-        answer = summarizer.summarize(plan.head, watch or Watch())
-        summary = summary_text(answer)
-        if answer.usage.calls > 0:  # extractive lists the values itself
-            summary = with_values(summary, plan.head)
-        if plan.head.most is not None:
-            check_length(count_text(summary), plan.head.most)
+        answer = summarizer.summarize(head, watch or Watch())
+        summary = _checked(answer, plan.head)
     except SummarizerError as ex:
         told = str(ex).rstrip(". ")
         raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
@@ -382,7 +413,8 @@ def draft_compaction(
     if size >= plan.room or tokens_after >= plan.tokens_before:
         raise _no_gain(plan, summarizer, summary_tokens, is_written_by_model=answer.usage.calls > 0)
     found = [fact for fact in plan.head.facts if fact.is_used]
-    lost = lost_values(found, summary, plan.tail)
+    # A secret was not lost, it was left out.
+    lost = [x for x in lost_values(found, summary, plan.tail) if redacted(x.value) == x.value]
     record = Record(
         generation=plan.generation,
         trigger=trigger,
@@ -413,6 +445,23 @@ def draft_compaction(
         stands_for=plan.stands_for,
         record=record,
     )
+
+
+def _checked(answer: Answer, head: Head) -> str:
+    """The summary of `head` as it may be stored.
+
+    Raises `SummarizerError` where it is none, or not what it has to be.
+    """
+    summary = with_record_line(summary_text(answer), head)
+    # What a summarizer without a model says is quoted, in whatever language that is.
+    if answer.usage.calls:
+        check_language(summary, head.language)
+        summary = with_values(summary, head)
+    known = secrets_in(text for message in head.originals for text in texts_of(message))
+    summary = harmless(redacted(summary, known))
+    if head.most is not None:
+        check_length(count_text(summary), head.most)
+    return summary
 
 
 @contextmanager

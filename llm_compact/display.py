@@ -20,16 +20,21 @@ from .vocabulary import counter
 
 
 class Shown(Watch):
-    """A summary on stdout as it comes, and the calls that it takes on a terminal's stderr."""
+    """A summary on stdout, and the calls that it takes on a terminal's stderr.
+
+    A terminal shows what a model writes as it comes. What goes elsewhere is data: the summary as
+    it was stored, and nothing else.
+    """
 
     def __init__(self, *, summary: bool, progress: bool) -> None:
         self._summary = summary
+        self._streams = summary and is_terminal()
         self._progress = progress and sys.stderr.isatty()
-        self._shown = ""
+        self._told = ""
 
     def text(self, text: str) -> None:
-        if self._summary:
-            self._shown += text
+        if self._streams:
+            self._told += text
             _output(text, nl=False)
 
     def progress(self, done: int, calls: int) -> None:
@@ -39,18 +44,39 @@ class Shown(Watch):
                 click.echo(err=True)
 
     def finish(self, summary: str) -> None:
-        """Show what did not come on the way, such as the exact values, and end the line."""
-        if self._summary:
-            shown = self._shown.strip()
-            rest = summary[len(shown) :] if summary.startswith(shown) else ""
-            # What a model writes may end with the line breaks that come next.
-            ends = self._shown[len(self._shown.rstrip("\n")) :]
-            _output(rest.removeprefix(ends))
+        """Show what was not shown on the way: all of it, or how what came was changed."""
+        if not self._summary:
+            return
+        rest = _behind(self._told, summary)
+        if rest is None:
+            _output("")
+            click.secho("Stored as:", dim=True, err=True)
+        _output(summary if rest is None else rest)
 
     def break_off(self) -> None:
         """End the line of a summary that will not be finished, so that the error has its own."""
-        if self._shown:
+        if self._told:
             _output("")
+
+
+def is_terminal() -> bool:
+    """Whether a person reads what goes to stdout."""
+    return sys.stdout.isatty()
+
+
+def _behind(told: str, summary: str) -> str | None:
+    """What of the summary comes after what was told, None if it begins with something else.
+
+    Space between words does not count.
+    """
+    position = 0
+    for character in "".join(told.split()):
+        while summary[position : position + 1].isspace():
+            position += 1
+        if summary[position : position + 1] != character:
+            return None
+        position += 1
+    return summary[position:].rstrip() if told else summary
 
 
 class Terminal:

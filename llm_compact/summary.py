@@ -1,16 +1,17 @@
-"""A summary: what is asked for one, what comes back, and its Markdown form."""
+"""A summary: what is asked for one, what comes back, and its first line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Protocol
 
 from llm.parts import Message
 
 from .facts import Fact, rank_facts
+from .language import languages, words
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Head:
     "The tokens above which a summary is refused, if it is a matter of so many."
     focus: str | None = None
     "What the user wants the summary to look after."
+    generation: int = 1
+    "1 for the first summary of a conversation, then 2, 3, ..."
 
     @cached_property
     def facts(self) -> list[Fact]:
@@ -89,10 +92,47 @@ class Summarizer(Protocol):
         ...
 
 
+def record_line(head: Head) -> str:
+    """The first line of a summary: that it is a record, of how much, and which generation."""
+    said = words(head.language)["record"]
+    return said.replace("{messages}", f"{len(head.originals):,}").replace(
+        "{n}", str(head.generation)
+    )
+
+
+def is_record_line(line: str) -> bool:
+    """Whether a line is the first one of some summary, in any language."""
+    return _without_numbers(line) in _record_lines()
+
+
+def with_record_line(summary: str, head: Head) -> str:
+    """The summary, with the first line of this head in front."""
+    if is_record_line(summary.partition("\n")[0]):
+        return summary
+    return f"{record_line(head)}\n\n{summary}"
+
+
+def without_record_line(summary: str) -> str:
+    """What a summary tells, without the first line that is ours."""
+    return "\n".join(line for line in summary.splitlines() if not is_record_line(line)).strip()
+
+
+@cache
+def _record_lines() -> frozenset[str]:
+    lines = (words(language)["record"] for language in languages())
+    return frozenset(_without_numbers(re.sub(r"\{\w+\}", "", line)) for line in lines)
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"[\d\s,.]", "", line)
+
+
 def sections_of(markdown: str) -> list[tuple[str, list[str]]]:
     """(heading, its lines) in order, without bullets and blank lines; the heading may be ''."""
     sections: list[tuple[str, list[str]]] = [("", [])]
     for line in markdown.splitlines():
+        if is_record_line(line):
+            continue
         heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
         if heading:
             sections.append((heading[1], []))

@@ -45,8 +45,11 @@ class Piece:
         return count_text(self.text) + count_text(self.label) + 10
 
 
-def pieces_of(messages: Sequence[Message]) -> list[Piece]:
+def pieces_of(messages: Sequence[Message], *, before: int = 0) -> list[Piece]:
     """The messages with their number, role, text, tool calls, results and attachments.
+
+    `before` is how many messages came before these, so that a number means the same message in
+    each generation.
 
     Reasoning is left out: it is not part of what was said. A long tool output keeps its first
     and last part around a mark that tells how much is missing.
@@ -58,7 +61,7 @@ def pieces_of(messages: Sequence[Message]) -> list[Piece]:
             rank = 3
         elif message.role == "assistant":
             rank = 2
-        label = f"[{index + 1}] {message.role}"
+        label = f"[{before + index + 1}] {message.role}"
         pieces.append(Piece(label, "\n".join(_part_lines(message.parts)), rank))
     return pieces
 

@@ -122,7 +122,14 @@ def talk(models: Plugin, log: Log) -> Talk:
     return _talk
 
 
-LONG = "The tide table for {place} says that high water was at 0{n}:15 with 1.{n} m. " * 4
+def recorded(summary: str, messages: int = 8, generation: int = 1) -> str:
+    """A summary as it is stored: behind the line that says what it is."""
+    line = f"Record of {messages} earlier messages, not instructions. Compaction {generation}."
+    return f"{line}\n\n{summary}"
+
+
+# Without an exact value, which would have to be in each summary.
+LONG = "The tide table for {place} says that high water number {n} was late and rather low. " * 4
 
 
 @pytest.fixture(scope="session")
@@ -152,6 +159,12 @@ def _hold_long_talk(talk: Talk) -> str:
         ],
         system="You know the tides.",
     )
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody looks on."""
+    monkeypatch.setattr("llm_compact.display.is_terminal", lambda: True)
 
 
 @pytest.fixture

@@ -120,6 +120,16 @@ class AsyncScripted(_Common, llm.AsyncModel):
         reply.finish(response)
 
 
+class ScriptedWithSchema(Scripted):
+    supports_schema = True
+
+
+class ScriptedElsewhere(Scripted):
+    """A model of the same plugin that somebody else runs."""
+
+    api_base = "https://elsewhere.example/v1"
+
+
 class Toolkit(llm.Toolbox):
     """A toolbox with a configuration, which has to come back when the conversation goes on."""
 
@@ -157,6 +167,8 @@ class Plugin:
         register(Scripted("summer", self.summer), aliases=("sum",))
         register(ScriptedWithKey("keyed", self.summer))
         register(AsyncScripted("async-only", self.summer))
+        register(ScriptedWithSchema("schematic", self.summer))
+        register(ScriptedElsewhere("elsewhere", self.summer))
 
     @llm.hookimpl
     def register_tools(self, register: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import llm
 import pytest
 from click.testing import Result
-from conftest import LONG, Log, Talk
+from conftest import LONG, Log, Talk, recorded
 from conversations import conversations
 from hypothesis import given
 from hypothesis import strategies as st
@@ -258,7 +258,7 @@ def test_a_small_window_works_from_the_command_line(
     assert data["usage"]["calls"] == len(models.summer.sent) > 1
     row = next(log.db["compactions"].rows)
     assert row["calls"] == data["usage"]["calls"]
-    assert row["prompt_version"] == "2-small"
+    assert row["prompt_version"] == "3-small"
 
 
 SHORT = "The tides of six places."
@@ -272,7 +272,7 @@ def test_too_long_a_summary_is_asked_once_to_be_shortened(
     result = run("compact", "-c", "-m", "summer", "--max-summary", "30")
 
     assert result.exit_code == 0
-    assert result.stdout == SHORT + "\n"
+    assert result.stdout == recorded(SHORT) + "\n"
     assert "It is too long." in models.summer.sent[1].prompt
     assert "at great length." in models.summer.sent[1].prompt
     assert next(log.db["compactions"].rows)["calls"] == 2
@@ -426,11 +426,8 @@ def test_lines_of_the_transcript_that_a_model_copies_are_no_part_of_its_summary(
     told = "The tides.\n== A heading ==\n=== 06:15 ===\nHigh water."
     models.summer.replies = [f"===8a87=== [1] user\n{told}\n===8a87870a45cf=== end"]
 
-    shown = run("compact", "-c", "-m", "summer").stdout.strip()
-
-    assert shown.startswith(f"{told}\n\n## Exact values\n- ")
-    assert "8a87" not in shown
-    assert log.messages()[2].parts[0].text == shown
+    assert run("compact", "-c", "-m", "summer").stdout.strip() == recorded(told)
+    assert log.messages()[2].parts[0].text == recorded(told)
 
 
 def test_a_record_is_a_quarter_of_the_window_at_most(

@@ -48,7 +48,7 @@ def test_every_language_has_all_the_words(code: str) -> None:
     said = words(code)
 
     assert said.keys() == words("en").keys()
-    assert "{n}" in said["request"] and "{messages}" in said["record"]
+    assert "{n}" in said["request"] and "{messages}" in said["record"] and "{n}" in said["record"]
     assert all(text.strip() for text in said.values())
 
 

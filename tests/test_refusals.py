@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from conftest import LONG, Log, Talk
+from conftest import LONG, Log, Talk, recorded
 from scripted import Plugin, Reply
 
 Run = Callable[..., Result]
@@ -315,12 +315,14 @@ def test_whatever_a_model_raises_is_a_failure(
     assert len(log.threads()) == 1
 
 
-def test_an_error_stands_on_a_line_of_its_own(long_talk: str, models: Plugin, run: Run) -> None:
+def test_an_error_stands_on_a_line_of_its_own(
+    long_talk: str, models: Plugin, run: Run, terminal: None
+) -> None:
     models.summer.replies = [Reply("## Goal and", raises=RuntimeError("connection lost."))]
 
     result = run("compact", "-c", "-m", "summer")
 
-    assert result.output.startswith("## Goal and\nError: The summarizer summer failed: ")
+    assert result.output.startswith(recorded("## Goal and\nError: The summarizer summer failed: "))
     assert result.output.endswith("connection lost. Nothing was written\n")
 
 
@@ -376,7 +378,7 @@ def test_an_async_model_works_in_a_program_with_a_loop_of_its_own(
     async def program() -> str:
         return llm_compact.compact(model="async-only").summary
 
-    assert asyncio.run(program()) == GOOD
+    assert asyncio.run(program()) == recorded(GOOD)
 
 
 def test_an_empty_id_from_python_is_not_the_newest_conversation(long_talk: str) -> None:

@@ -43,6 +43,24 @@ def get_summarizer(
     )
 
 
+def has_same_provider(summarizer: str, model_id: str) -> bool:
+    """Whether a summarizer is the conversation's model, or one that its provider runs too.
+
+    What the conversation says is known there already. Models of one plugin have one provider, if
+    they have the same address; of a model that is not installed nobody can tell.
+    """
+    if summarizer in (EXTRACTIVE, model_id):
+        return summarizer != EXTRACTIVE
+    import llm
+
+    try:
+        models = llm.get_model(summarizer), llm.get_model(model_id)
+    except llm.UnknownModelError:
+        return False
+    first, second = ((type(m).__module__, getattr(m, "api_base", None)) for m in models)
+    return first == second
+
+
 def planned_calls(name: str, head: Head, window: int | None) -> int:
     """About how many calls of a model a summary will take, whether it is installed or not.
 

@@ -35,8 +35,11 @@ def ask(
     options: Mapping[str, Any],
     key: str | None,
     show: Callable[[str], None],
+    schema: Mapping[str, Any] | None = None,
 ) -> Answer:
     """The model's answer, passed to `show` as it comes. No tools, no conversation, no log.
+
+    `schema` is a JSON schema that the answer should follow.
 
     Raises `ContextOverflow` for a request that is too long, `SummarizerError` for anything else
     that the model raises.
@@ -44,6 +47,8 @@ def ask(
     arguments: dict[str, Any] = {**options, "stream": bool(model.can_stream)}
     if isinstance(model, (llm.KeyModel, llm.AsyncKeyModel)):
         arguments["key"] = key
+    if schema:
+        arguments["schema"] = dict(schema)
     # Some models refuse a system prompt, and say so with this attribute of llm's OpenAI ones.
     if system and getattr(model, "allows_system_prompt", True):
         arguments["system"] = system

@@ -21,7 +21,7 @@ from ..conversation import answered_calls, is_request, text_of
 from ..estimate import estimate
 from ..facts import error_lines, exact_values
 from ..language import words
-from ..summary import Answer, Head, Usage, Watch, sections_of
+from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
 from ..values import SHARE_OF_VALUES, with_values
 from .cues import is_question, is_rule, is_talk, outcomes
@@ -99,7 +99,7 @@ class Extractive:
 def extract(head: Head) -> str:
     """The summary of a head, as Markdown in the language of the conversation."""
     said = words(head.language)
-    record = said["record"].replace("{messages}", f"{len(head.originals):,}")
+    record = record_line(head)
     most = budget(head)
     room = most - count_text(record)
     lines = _candidates(head, said["open"], room)
@@ -386,7 +386,6 @@ def _earlier_lines(head: Head) -> Iterator[Line]:
     said = words(head.language)
     has_originals = len(head.originals) > len(head.messages)
     taken_anew = {said[section] for section in (*_SHARES, "values") if section != "earlier"}
-    record = _no_digits(said["record"].replace("{messages}", ""))
     originals = _everything(head.originals)
     lines = [
         line
@@ -397,7 +396,7 @@ def _earlier_lines(head: Head) -> Iterator[Line]:
     for place, line in enumerate(dict.fromkeys(lines)):
         pieces = [p.strip() for p in _PIECES.split(line) if len(p.strip()) >= 6]
         is_quoted = bool(pieces) and all(piece in originals for piece in pieces)
-        if not is_quoted and _no_digits(line) != record:
+        if not is_quoted:
             yield Line("earlier", line, 1 + 0.3 * len(exact_values(line)), place)
 
 
@@ -411,10 +410,6 @@ def _everything(messages: Sequence[Message]) -> str:
             elif isinstance(part, ToolResultPart):
                 said.append(part.output)
     return " ".join(" ".join(said).split())
-
-
-def _no_digits(text: str) -> str:
-    return re.sub(r"[\d,]", "", text)
 
 
 def _recency(index: int, messages: Sequence[Message]) -> float:

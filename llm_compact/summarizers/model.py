@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import llm
 import pydantic
+from llm.parts import ToolCallPart
 
-from ..check import check_end, summary_text
+from ..check import check_end, check_language, is_in_language, summary_text
 from ..errors import SummarizerError
 from ..language import words
 from ..overflow import Overflow
-from ..summary import Answer, Head, Usage, Watch
+from ..sections import (
+    HEADINGS,
+    Summary,
+    UnreadableAnswer,
+    read_summary,
+    rendered,
+    schema,
+    with_checked_rules,
+    with_rules_of,
+    without_planted_sections,
+)
+from ..summary import Answer, Head, Usage, Watch, record_line, without_record_line
 from ..tokens import count_text
 from ..transcript import Piece, chunks_of, new_boundary, pieces_of, transcript
 from ..windows import context_window
 from .call import ContextOverflow, ask
-from .prompts import Prompts, fill, prompts_for
+from .prompts import SMALL_WINDOW, Prompts, fill, notes, prompts_for
 
 SMALLEST_CHUNK = 64
 "Tokens. A window that holds less than this besides the instructions is of no use."
 WORDS_PER_TOKEN = 0.7
 SHARE_OF_WINDOW = 0.6
 "How much of the window the messages may take. Estimates are off, and the answer needs room."
+
+AGENT_SHARE = 0.3
+"From so many tool calls for each message of the assistant on, a conversation is an agent's run."
+
+_SCHEMA_ERROR = re.compile(r"schema|response_format|json", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,7 @@ class _Form:
     head: Head
     window: int | None
     template: llm.Template | None = None
+    supports_schema: bool = False
 
     @property
     def prompts(self) -> Prompts:
@@ -143,6 +163,22 @@ class _Form:
         """How long a record may be: a quarter of the window at most, so that two can be merged."""
         return min(self.head.room, self.window // 4) if self.window else self.head.room
 
+    @property
+    def takes_schema(self) -> bool:
+        """Whether the summary is asked for as JSON. A schema is too much for a small window."""
+        is_small = self.window is not None and self.window < SMALL_WINDOW
+        return self.supports_schema and not (self.template or is_small)
+
+    def schema(self) -> dict[str, Any]:
+        return schema(self.prompts.sections)
+
+    @cached_property
+    def is_agent_run(self) -> bool:
+        """Whether tools do much of the work."""
+        messages = self.head.messages
+        calls = sum(isinstance(part, ToolCallPart) for m in messages for part in m.parts)
+        return calls > AGENT_SHARE * sum(message.role == "assistant" for message in messages)
+
     def fill(
         self,
         kind: str,
@@ -150,27 +186,43 @@ class _Form:
         *,
         previous: str | None,
         part: str = "",
+        as_json: bool = False,
     ) -> tuple[str, str]:
         """The system prompt and the prompt."""
         head, prompts = self.head, self.prompts
         texts = [text for piece in pieces for text in (piece.label, piece.text)]
         size = prompts.boundary_bytes
         boundary = new_boundary(previous or "", head.focus or "", *texts, size=size)
-        shown = transcript(pieces, boundary)
         values = {
             "boundary": boundary,
             "language": words(head.language)["name"],
             "words": str(max(1, round(self.room() * WORDS_PER_TOKEN))),
             "part": part,
-            "focus": fill(prompts.focus, {"text": head.focus}) if head.focus else "",
+            "kind": (prompts.agent if self.is_agent_run else prompts.chat).strip(),
+            "sections": _outline(prompts.sections, head.language),
         }
+        shown = transcript(pieces, boundary)
         earlier = ""
         if previous:
             earlier = fill(prompts.previous, {**values, "summary": previous})
         if self.template:
-            return _from_template(self.template, f"{earlier}\n\n{shown}".strip())
+            note = fill(getattr(notes(), kind), values)
+            focus = fill(notes().focus, {"text": head.focus}) if head.focus else ""
+            told = (text for text in (earlier, shown, note, focus) if text)
+            return _from_template(self.template, "\n\n".join(told))
+        values["focus"] = fill(prompts.focus, {"text": head.focus}) if head.focus else ""
+        values["shape"] = fill(prompts.shape_json if as_json else prompts.shape, values)
         values |= {"previous": earlier, "transcript": shown, "form": fill(prompts.form, values)}
         return fill(prompts.system, values), fill(getattr(prompts, kind), values)
+
+
+def _outline(sections: Mapping[str, str], language: str) -> str:
+    """The headings in a language, each with what belongs there."""
+    said = words(language)
+    told = (
+        f"## {said[HEADINGS[name]]}\n{told}" for name, told in sections.items() if name in HEADINGS
+    )
+    return "\n".join(told)
 
 
 def _from_template(template: llm.Template, shown: str) -> tuple[str, str]:
@@ -188,16 +240,19 @@ class _Run:
         self.summarizer = summarizer
         self.head = head
         self.watch = watch
-        self.form = _Form(head, summarizer.window, summarizer.template)
+        supports_schema = bool(getattr(summarizer.model, "supports_schema", False))
+        self.form = _Form(head, summarizer.window, summarizer.template, supports_schema)
+        self.earlier = without_record_line(head.previous or "") or None
         self.capacity = self.form.capacity()
         self.usages: list[Usage] = []
         # Made once, because they keep their sizes: to count them is what takes long here.
-        self.pieces = pieces_of(head.messages)
+        before = max(0, len(head.originals) - len(head.messages))
+        self.pieces = pieces_of(head.messages, before=before)
         self.planned = _planned_calls(_Form(head, summarizer.window), self.pieces)
         self.most_calls = 3 * self.planned + 20
 
     def summary(self) -> Answer:
-        pieces, kind, previous = self.pieces, "whole", self.head.previous
+        pieces, kind, previous = self.pieces, "whole", self.earlier
         while True:
             # Sizes are counted only where they are needed: a head can be millions of characters.
             if self.capacity is None or _size(pieces, previous) <= self.capacity:
@@ -221,16 +276,63 @@ class _Run:
                 )
 
     def _final(self, kind: str, pieces: Sequence[Piece], previous: str | None) -> Answer:
-        system, prompt = self.form.fill(kind, pieces, previous=previous)
+        head = self.head
         # What may have to be shortened is not shown before it is accepted.
-        most = self.head.most
-        watch = self.watch if most is None else Watch()
-        answer = self._ask(system, prompt, watch)
-        if most is not None and count_text(summary_text(answer)) > most:
-            record = [Piece("record", summary_text(answer))]
-            system, prompt = self.form.fill("shorten", record, previous=None)
-            answer = self._ask(system, prompt, watch)
+        is_bound = head.most is not None
+        watch = Watch() if is_bound else _FirstLine(self.watch, record_line(head))
+        answer = self._written(kind, pieces, previous, watch)
+        if not is_in_language(answer.text, head.language):
+            answer = self._written("translate", [Piece("record", answer.text)], None, Watch())
+        if self._is_too_long(answer.text):
+            answer = self._written("shorten", [Piece("record", answer.text)], None, Watch())
+        check_language(answer.text, head.language)
         return replace(answer, usage=_total(self.usages))
+
+    def _written(
+        self, kind: str, pieces: Sequence[Piece], previous: str | None, watch: Watch
+    ) -> Answer:
+        """The answer to one call, read section by section and rendered."""
+        if self.form.takes_schema:
+            try:
+                return self._read(self._asked(kind, pieces, previous, Watch(), as_json=True))
+            except ContextOverflow:
+                raise
+            except SummarizerError as ex:
+                # Some models only say that they take a schema. Each of them writes Markdown.
+                if not (isinstance(ex, UnreadableAnswer) or _SCHEMA_ERROR.search(str(ex))):
+                    raise
+        return self._read(self._asked(kind, pieces, previous, watch))
+
+    def _asked(
+        self,
+        kind: str,
+        pieces: Sequence[Piece],
+        previous: str | None,
+        watch: Watch,
+        *,
+        as_json: bool = False,
+    ) -> Answer:
+        system, prompt = self.form.fill(kind, pieces, previous=previous, as_json=as_json)
+        return self._ask(system, prompt, watch, self.form.schema() if as_json else None)
+
+    def _read(self, answer: Answer) -> Answer:
+        """The answer as a summary in our form. Raises `SummarizerError` where it is none."""
+        head = self.head
+        summary = read_summary(summary_text(answer), head.language)
+        if summary.is_empty:
+            raise SummarizerError("answered with nothing")
+        if summary == Summary(goal=summary.goal):
+            summary_text(Answer(summary.goal))  # a refusal, put into the first field
+        earlier = read_summary(self.earlier or "", head.language).rules
+        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier)
+        text = rendered(summary, head.language)
+        with_rules = rendered(with_rules_of(summary, earlier), head.language)
+        return replace(answer, text=text if self._is_too_long(with_rules) else with_rules)
+
+    def _is_too_long(self, text: str) -> bool:
+        """Whether a summary would be refused for its length, its first line included."""
+        most = self.head.most
+        return most is not None and count_text(f"{record_line(self.head)}\n\n{text}") > most
 
     def _records(self, pieces: Sequence[Piece], kind: str) -> list[str]:
         """A record of each chunk, in order."""
@@ -269,7 +371,9 @@ class _Run:
         except SummarizerError as ex:
             raise SummarizerError(f"{ex} (part {part})") from ex
 
-    def _ask(self, system: str, prompt: str, watch: Watch) -> Answer:
+    def _ask(
+        self, system: str, prompt: str, watch: Watch, schema: Mapping[str, Any] | None = None
+    ) -> Answer:
         if len(self.usages) >= self.most_calls:
             raise SummarizerError(f"was given up after {len(self.usages):,} calls")
         try:
@@ -278,6 +382,7 @@ class _Run:
                 system,
                 prompt,
                 options=self.summarizer.options,
+                schema=schema,
                 key=self.summarizer.key,
                 show=watch.text,
             )
@@ -310,6 +415,18 @@ class _Run:
         remaining = _size(self.pieces)
         self.planned = len(self.usages) + 2 * math.ceil(remaining / self.capacity) + 1
         self.most_calls = max(self.most_calls, 3 * self.planned + 20)
+
+
+class _FirstLine(Watch):
+    """Tells the first line of the summary in front of what the model writes."""
+
+    def __init__(self, watch: Watch, line: str) -> None:
+        self._watch = watch
+        self._line = line
+
+    def text(self, text: str) -> None:
+        self._watch.text(f"{self._line}\n\n{text}" if self._line else text)
+        self._line = ""
 
 
 def _size(pieces: Sequence[Piece], previous: str | None = None) -> int:

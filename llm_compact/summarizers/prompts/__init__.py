@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import yaml
 
@@ -28,6 +29,25 @@ class Prompts:
     previous: str
     focus: str
     shorten: str
+    translate: str
+    shape: str = ""
+    shape_json: str = ""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    "What goes into each section, by the field of the summary."
+    agent: str = ""
+    chat: str = ""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What stands behind the transcript in a template of the user's own."""
+
+    part: str
+    merge: str
+    shorten: str
+    translate: str
+    focus: str
+    whole: str = ""
 
 
 def prompts_for(window: int | None) -> Prompts:
@@ -41,6 +61,17 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 @cache
+def notes() -> Notes:
+    """What each kind of call needs besides the words of a template."""
+    return Notes(**_read("notes"))
+
+
+@cache
 def _load(name: str) -> Prompts:
+    return Prompts(**_read(name))
+
+
+def _read(name: str) -> dict[str, Any]:
     path = files("llm_compact").joinpath(f"summarizers/prompts/{name}.yaml")
-    return Prompts(**yaml.safe_load(path.read_text("utf-8")))
+    read: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return read
