@@ -53,6 +53,7 @@ from .tokens import (
     parse_tokens,
 )
 from .transcript import by_reference
+from .values import group_of, lost_values, with_values
 from .windows import context_window
 
 # Where a summary would have to be shorter than this (tokens), no model needs to be asked.
@@ -476,6 +477,9 @@ def draft_compaction(
     # What a provider counted and we did not (an image, say) must not pass for a gain.
     if size >= plan.room or tokens_after >= plan.tokens_before:
         raise _no_gain(plan, summarizer, summary_tokens, is_written_by_model=answer.usage.calls > 0)
+    found = [fact for fact in plan.head.facts if fact.is_used]
+    # A secret was not lost, it was left out.
+    lost = [x for x in lost_values(found, summary, plan.tail) if redacted(x.value) == x.value]
     record = Record(
         generation=plan.generation,
         trigger=trigger,
@@ -494,6 +498,9 @@ def draft_compaction(
         calls=answer.usage.calls,
         duration_ms=duration_ms,
         datetime_utc=date.isoformat(),
+        values_found=len(found),
+        values_lost=len(lost),
+        lost=[{"value": fact.value, "kind": group_of(fact)} for fact in lost],
     )
     return Draft(
         turn_id=str(monotonic_ulid()).lower(),
@@ -516,7 +523,8 @@ def _checked(answer: Answer, plan: Plan) -> str:
     # What needs no model says is quoted, in whatever language that is, rules included.
     if answer.usage.calls:
         check_language(summary, head.language)
-        summary = with_rules(summary, head)
+        # Last, because they take what room the rest leaves.
+        summary = with_values(with_rules(summary, head), head)
     known = secrets_in(text for message in head.originals for text in texts_of(message))
     summary = redacted(with_pins(harmless(summary), head), known)
     if plan.most is not None:

@@ -165,6 +165,10 @@ def show_done(compaction: Compaction, database: str | None) -> None:
         f"Original: llm -c{where} --cid {shlex.quote(c.source_id)}",
         err=True,
     )
+    if c.values_lost:
+        which = where if c.is_newest else f"{where} {c.id}"
+        told = f"{c.values_lost:,} of {c.values_found:,} values"
+        click.echo(f"Not carried over: {told}; llm compact show{which} --lost", err=True)
 
 
 def show_usage(usage: Usage) -> None:
@@ -197,6 +201,9 @@ def compaction_json(compaction: Compaction) -> dict[str, Any]:
         "summary": c.summary,
         "usage": dataclasses.asdict(c.usage),
         "duration_ms": c.duration_ms,
+        "values_found": c.values_found,
+        "values_lost": c.values_lost,
+        "lost": c.lost,
     }
 
 

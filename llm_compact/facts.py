@@ -5,74 +5,148 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 
 # What counts is who used a value: what people and models say they will say again; most of what a
-# tool prints nobody ever mentions.
-_WEIGHTS = {"user": 3.0, "assistant": 2.0, "call": 2.0, "result": 0.25}
+# tool prints nobody ever mentions. An argument is a value that a call has as a whole.
+_WEIGHTS = {
+    "user": 3.0,
+    "assistant": 2.0,
+    "argument": 3.0,
+    "command": 2.0,
+    "call": 2.0,
+    "result": 0.5,
+}
+# One value among hundreds says less than one of a few: from so many on, each counts less.
+_MANY = 20
+_HALF_LIFE = 0.5
+"Of the messages. A value is half as near for each of these that it was not used in."
+_FRESH = 0.2
+"Of the messages. An error of longer ago was fixed, or is told in prose."
 # Of a very long text only the ends are read: the middle of a log is never what is quoted later.
-_READ_CHARACTERS = 60_000
+_READ_CHARACTERS = 200_000
+LONGEST = 200
+"Characters. What is longer is data, and no value that anybody says again."
 
-_PATTERN = re.compile(
-    r"""
-    # Inside a word only amounts, dates and URLs begin. Said once, it need not be found out by each
-    # of the alternatives at each letter.
-    (?:(?<!\w)|(?=[\d$€£¥h]))
-    (?:
-    (?P<url>https?://[^\s<>"'`)\]}，。、；]+)
-  | (?P<email>(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.-]+\w)
-  | (?P<uuid>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)
-  | (?P<pair>(?<![^\s"'`(\[])[A-Za-z]{2,40}/[A-Za-z]{2,40}(?![\w/-]|\.\w))
-  | (?P<path>(?<![\w/.:~<-])(?:
-        (?:~/|(?:\.{1,2}/)+|/[\w@.+-]+/)[\w@.+-]+(?:/[\w@.+-]+)*
-      | \.?[A-Za-z_@][\w@.+-]+/(?:[\w@.+-]+/)+[\w@.+-]*\w
-      | \.?[A-Za-z_@][\w@.+-]+/[\w@+-]*\.\w[\w.]*)
-      | (?<![\w/.<-])/(?:etc|tmp|usr|var|opt|home|root|srv|mnt|data|dev|proc|app)\b
-      | (?<![\w/.-])[A-Za-z]:\\[\w\\.+-]+
-      | (?<![\w/.-])[\w-]+(?:\.[\w-]+)*\.(?:py|js|jsx|ts|tsx|go|rs|java|kt|rb|php|c|h|cc|cpp|hpp
-        |cs|swift|sh|md|rst|txt|json|jsonl|yaml|yml|toml|ini|cfg|conf|sql|db|csv|tsv|xml|html|css
-        |scss|lock|log|env|pdf|png|jpg|svg|ipynb|proto|tf|gradle|pony|vue|zip|gz)\b)
-  | (?P<date>\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?\b|\b\d{1,2}:\d\d(?::\d\d)?\s?(?:[ap]m\b)?
-      |\d{4}年\d{1,2}月(?:\d{1,2}日)?|\d{1,2}月\d{1,2}日)
-  | (?P<version>\bv?\d+\.\d+(?:\.\d+)+(?:[-+.]?[a-z]+\d*)?\b)
-  | (?P<flag>(?<![\w-])--[a-z][\w-]+(?:=[^\s"'`,;)]+)?)
-  | (?P<ticket>\b[A-Z][A-Z0-9]+-\d+\b|(?<!\w)\#\d+\b)
-  | (?P<hash>\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b)
-  | (?P<code>\b(?=[A-Z0-9]*\d)(?=[A-Z0-9]*[A-Z])[A-Z0-9]{4,16}\b)
-  | (?P<number>[$€£¥]\s?\d[\d,]*(?:\.\d+)?[kKM]?
-      |\b\d[\d,]*(?:\.\d+)?\s?(?:%|ms|s|sec|min|h|hours?|days?|KB|MB|GB|TB|kB|px|tokens?|USD|EUR|km|m|kg|°C)(?!\w)
-      |\d[\d,]*(?:\.\d+)?\s?(?:元|块|円|원|个|人|岁|歳|分钟|小时|公里|米|平方米|分|点|号|번|개|명))
-  | (?P<bare>\b\d[\d,]{3,}(?:\.\d+)?\b|\b\d{3,}\b|\b\d+\.\d+\b)
-  | (?P<name>\b[A-Za-z][\w-]*(?:\.[A-Za-z_]\w+)+(?:\(\))?|\b[a-z]\w*_\w+(?:\(\))?
-      |\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b|\b[a-z]+(?:[A-Z][a-z0-9]+)+\b
-      |\b(?:[A-Z][a-z0-9]+){2,}\b)
-    )
-    """,
-    re.VERBOSE | re.ASCII,
+# How much of a use these kinds count. A number without a unit says little where it stands alone,
+# "and/or" is no path, times and durations are those of a log, and a command is made of values
+# that are listed anyway: these have to be used again and again.
+_TRUST = {
+    "amount": 0.7,
+    "bare": 0.4,
+    "command": 0.1,
+    "dotted": 0.8,
+    "error": 2.0,
+    "kebab": 0.3,
+    "pair": 0.3,
+    "place": 0.2,
+    "time": 0.3,
+    "uuid": 0.6,
+    "word": 0.3,
+}
+_PROSAIC = frozenset({"kebab", "pair"})
+
+# A text is cut into candidates in one simple pass, and each different one is looked at once: one
+# expression for all kinds costs ten times as much, because it tries them at each letter.
+_CANDIDATE = re.compile(r"[\w@#~./:+=-]{2,}", re.ASCII)
+_URL = re.compile(r"https?://[^\s<>\"'`)\]}，。、；\\]+")
+_LINE_NUMBER = re.compile(r"^[ \t]*\d{1,6}[→\t]", re.MULTILINE)
+_WINDOWS_PATH = re.compile(r"(?<![\w/.-])[A-Za-z]:\\[\w\\.+-]+", re.ASCII)
+_ESCAPED = re.compile(r"\\[nrt\"]")
+_INLINE_CODE = re.compile(r"(?<!`)`([^`\n]{2,100})`(?!`)")
+_COMMAND_KEYS = frozenset({"command", "cmd", "script"})
+_LONGEST_COMMAND = 120
+
+# What stands beside a space, or beside letters of other scripts, is no candidate by itself. Each
+# begins with a digit, which is found fast; what stands before it is looked at afterwards.
+_AMOUNT = re.compile(
+    r"[\d$€£¥](?<![\w.:/-].)(?:"
+    r"(?<=[$€£¥])\s?\d{1,15}(?:,\d{3}){0,5}(?:\.\d{1,15})?(?:[kKM](?!\w))?"
+    r"|(?<=\d)\d{3}-\d\d-\d\d\x20\d\d:\d\d(?::\d\d)?(?!\w)"
+    r"|(?<=\d)\d?:\d\d\s?[ap]m\b"
+    r"|(?<=\d)\d{0,15}(?:,\d{3}){0,5}(?:\.\d{1,15})?(?:"
+    r"\s?(?:%|(?:ms|s|sec|min|h|hours?|days?|KB|MB|GB|TB|kB|px|tokens?|USD|EUR|km|m|kg|°C)(?!\w))"
+    r"|\s?(?:元|块|円|원|个|人|岁|歳|分钟|小时|公里|米|平方米|分|点|号|번|개|명)"
+    r"|年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}日)"
+    r"|(?<=\d)\d{0,2}(?:,\d{3}){1,5}(?:\.\d{1,15})?(?![\w,])"
+    r")",
+    re.ASCII,
 )
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(
+    r"(?:\d{4}-\d\d-\d\dT)?\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+)
+_VERSION = re.compile(
+    r"v\d+(?:\.\d+)+(?:[-+.]?[a-z]+[.\d]*)?|\d+(?:\.\d+){2,}(?:[-+.]?[a-z]+[.\d]*)?"
+)
+_NUMBER = re.compile(r"\d{3,}|\d+\.\d+")
+_FLAG = re.compile(r"--[a-z][\w-]*\w(?:=[^=]+)?", re.ASCII)
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+", re.ASCII)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HASH = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{7,64}")
+_CODE = re.compile(r"(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{4,16}")
+_TICKET = re.compile(r"[A-Z][A-Z0-9]+-\d+|#\d+")
+_NAME = re.compile(
+    r"[A-Za-z]\w*(?:_\w+)+|[a-z]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z]+[a-z0-9]+){2,}|[A-Z][a-z0-9]+[A-Z]+"
+    r"|[A-Za-z]{2,}\d+|_\w*[a-z]\w*",
+    re.ASCII,
+)
+_DOTTED = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_]\w+)+", re.ASCII)
+_KEBAB = re.compile(r"[A-Za-z]\w*(?:-\w+)+", re.ASCII)
+_FILE = re.compile(
+    r"\.?[\w@+-]+(?:\.[\w-]+)*\.(?:py|js|jsx|mjs|ts|tsx|go|rs|java|kt|rb|php|c|h|cc|cpp|hpp|cs|swift|sh"
+    r"|md|mdx|rst|txt|json|jsonl|yaml|yml|toml|ini|cfg|conf|sql|db|csv|tsv|xml|html|css|scss|lock"
+    r"|log|env|pdf|png|jpg|jpeg|gif|svg|ipynb|proto|tf|gradle|pony|vue|zip|gz|tar|mod|sum|pyi|v|sv"
+    r"|bat|ps1|exe|dll|so|plist|pem|properties|tmpl|snap)"
+    r"|Makefile|Dockerfile|LICENSE|CODEOWNERS|\.(?:git|docker|npm)ignore|\.env(?:\.\w+)?",
+    re.ASCII,
+)
+_PATH = re.compile(r"(?:~|\.{1,2})?(?:/?[\w@.+-]+)(?:/[\w@.+-]+)*/?", re.ASCII)
+_ROOTS = re.compile("etc|tmp|usr|var|opt|home|root|srv|mnt|data|dev|proc|app")
+
 _ERROR = re.compile(
-    r"""^.*(?:
+    r"""
         \b[A-Z]\w*(?:Error|Exception|Warning)\b\s*[:(] | \b(?:error|fatal|panic|failed)\b\s*:
       | (?:^|\s)E\s{3,}\w | \bFAILED\b
       | \b(?:exit\ code|status\ code|exit\ status)[:\ ]+[1-9]\d*\b
       | \b(?:No\ such\ file|command\ not\ found|Permission\ denied|cannot\ find|not\ found)\b
       | 错误[:：] | 失败[:：] | エラー[:：] | 오류[:：]
-    ).*$""",
-    re.VERBOSE | re.MULTILINE,
+    """,
+    re.VERBOSE,
 )
-# A line of a file that was read or searched, with its number: it may speak of errors, it is none.
+# One of these is in each line that the expression above finds.
+_ERROR_CLUES = (
+    "Error", "Exception", "Warning", "error", "fatal", "panic", "failed", "E   ", "FAILED",
+    "exit code", "status code", "exit status", "No such file", "not found", "Permission denied",
+    "cannot find", "错误", "失败", "エラー", "오류",
+)  # fmt: skip
 _NO_ERROR = re.compile(
     r"\b(?:0|no) (?:errors?|failed|failures)\b|\b(?:errors?|failed):? 0\b", re.IGNORECASE
 )
+# A line of a file that was read or searched, with its number: it may speak of errors, it is none.
 _LISTED_CODE = re.compile(r"(?:[\w./-]+[:-])?\d+(?:→|[:|-]\s|\t)|\s*(?://|#|\*|/\*)")
-# A number without a unit says little where it stands alone, and "and/or" is no path.
-_DOUBTFUL = {"bare": 0.5, "pair": 0.3}
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_WORD = re.compile(r"[^\W\d_]{3,}|[\u4e00-\u9fff]")
+_KINDS = {
+    "flag": _FLAG,
+    "date": _DATE,
+    "time": _TIME,
+    "version": _VERSION,
+    "bare": _NUMBER,
+    "uuid": _UUID,
+    "hash": _HASH,
+    "code": _CODE,
+    "ticket": _TICKET,
+    "path": _FILE,
+    "name": _NAME,
+    "dotted": _DOTTED,
+    "kebab": _KEBAB,
+}
 _TRAILING = ".,:;!?"
+_WORD = re.compile(r"[^\W\d_]{3,}|[\u4e00-\u9fff]")
 
 
 @dataclass(frozen=True)
@@ -82,44 +156,179 @@ class Fact:
     value: str
     kind: str
     score: float
+    is_used: bool = True
+    "Whether the user or the assistant said it, or a call had it; else only tools printed it."
+
+
+@dataclass
+class _Use:
+    kind: str
+    most: float = 0.0
+    "The weightiest use."
+    total: float = 0.0
+    is_used: bool = False
 
 
 def rank_facts(messages: Sequence[Message]) -> list[Fact]:
     """The exact values of some messages, those that were used most, and last, in front."""
-    uses: dict[str, list[float]] = {}
-    kinds: dict[str, str] = {}
+    uses: dict[str, _Use] = {}
     for index, message in enumerate(messages):
-        # Twice as much for the last message as for the first.
-        recency = 1 + (index + 1) / len(messages)
-        for source, text in _texts(message):
-            weight = _WEIGHTS[source] * recency
-            for value, kind in dict.fromkeys(exact_values(text)):
-                kinds.setdefault(value, kind)
-                uses.setdefault(value, []).append(weight * _DOUBTFUL.get(kind, 1.0))
-    # The weightiest use says that a value matters; each further one says it again, more quietly.
-    facts = [
-        Fact(value, kinds[value], score=max(weights) + math.log(1 + sum(weights)))
-        for value, weights in uses.items()
-    ]
+        age = (len(messages) - 1 - index) / len(messages)
+        recency = 0.5 ** (age / _HALF_LIFE)
+        for source, text in texts_of(message):
+            found = _found(source, text)
+            if source == "result" and age < _FRESH:
+                found += _quoted_errors(text)
+            weight = _WEIGHTS[source] * recency * min(1.0, (_MANY / max(1, len(found))) ** 0.5)
+            is_used = source != "result"
+            is_argument = source == "argument" and len(found) == 1
+            for value, kind in found:
+                use = uses.get(value)
+                if use is None:
+                    use = uses[value] = _Use(kind)
+                sure = weight if is_argument else weight * _TRUST.get(kind, 1.0)
+                use.most = max(use.most, sure)
+                use.total += sure
+                use.is_used = use.is_used or is_used
+    facts = [Fact(value, use.kind, _score(value, use), use.is_used) for value, use in uses.items()]
     return sorted(facts, key=lambda fact: -fact.score)
 
 
-def exact_values(text: str) -> Iterator[tuple[str, str]]:
-    """(value, kind) for each exact value in a text, in order, repetitions included."""
-    for match in _PATTERN.finditer(_ends(text)):
-        kind = match.lastgroup or "name"
-        value = match[kind].rstrip(_TRAILING).strip()
-        if len(value) > 1 and len(value) <= 200:
-            yield value, kind
+def _score(value: str, use: _Use) -> float:
+    # The weightiest use says that a value matters; each further one says it again, more quietly.
+    # Long values take the room of several short ones.
+    return float((use.most + math.log1p(use.total)) / len(value) ** 0.3)
+
+
+def _found(source: str, text: str) -> list[tuple[str, str]]:
+    values = exact_values(text)
+    if source == "command":
+        if " " in text and len(text) <= _LONGEST_COMMAND and "\n" not in text:
+            values.append((text, "command"))
+    elif source in ("user", "assistant"):
+        # People write "pre-existing" and "and/or" in prose.
+        values = [found for found in values if found[1] not in _PROSAIC]
+        if "`" in text:
+            coded = (found for code in _INLINE_CODE.findall(text) for found in _coded(code))
+            values = list(dict.fromkeys([*values, *coded]))
+    return values
+
+
+def _quoted_errors(text: str) -> list[tuple[str, str]]:
+    lines = dict.fromkeys(error_lines(text)[-2:])
+    return [(line, "error") for line in lines if line in text and len(line) <= _LONGEST_COMMAND]
+
+
+def _coded(code: str) -> Iterator[tuple[str, str]]:
+    """What stands between backticks is meant exactly, be it a word, a name or a command."""
+    found = exact_values(code)
+    if found:
+        yield from found
+    elif code.isidentifier() and len(code) > 2:
+        yield code, "word"
+    if " " in code and code == code.strip() and _WORD.search(code):
+        yield code, "command"
+
+
+def exact_values(text: str) -> list[tuple[str, str]]:
+    """(value, kind) for each different exact value in a text.
+
+    The kinds: path, pair (of words, which may be a path), url, email, uuid, hash, code, ticket,
+    version, date, time, amount, bare (a number without a unit), place (the number of a line),
+    flag, name, dotted, kebab. Ranking adds word and command (quoted as code) and error.
+    """
+    text = _ends(text)
+    found: list[tuple[str, str]] = []
+
+    def taking(kind: str) -> Callable[[re.Match[str]], str]:
+        def take(match: re.Match[str]) -> str:
+            value = match[0].rstrip(_TRAILING)
+            if len(value) <= LONGEST:
+                found.append((value, kind))
+            return " "
+
+        return take
+
+    if "://" in text:
+        text = _URL.sub(taking("url"), text)
+    if "\\" in text:
+        text = _WINDOWS_PATH.sub(taking("path"), text)
+        text = _ESCAPED.sub(" ", text)
+    if "→" in text or "\t" in text:
+        text = _LINE_NUMBER.sub("", text)
+    text = _AMOUNT.sub(taking("amount"), text)
+    for candidate in dict.fromkeys(_CANDIDATE.findall(text)):
+        found += _classified(candidate)
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=1 << 16)
+def _classified(candidate: str) -> tuple[tuple[str, str], ...]:
+    """The values in a run of characters without a space."""
+    if candidate.isalpha() and (candidate.islower() or candidate.istitle()):
+        return ()
+    value = candidate.rstrip("/.:,;!?+=-").lstrip(":+=")
+    if not 1 < len(value) <= LONGEST:
+        return ()
+    kind = _kind(value)
+    if kind:
+        is_place = kind == "bare" and (len(value) == 3 or candidate.endswith(":"))
+        return ((value, "place" if is_place else kind),)
+    if value[0] == "#":
+        return _classified(value[1:])
+    for separator in "=:/":
+        if separator in value:
+            # "src/a.py:17:" names a line, which the next edit moves.
+            mark = ":" if separator == ":" else ""
+            parts = (part + mark for part in value.split(separator))
+            return tuple(found for part in parts for found in _classified(part))
+    return ()
+
+
+def _kind(value: str) -> str | None:
+    """What kind of exact value this is, if it is one as a whole."""
+    if "/" in value:
+        return _kind_of_path(value)
+    if "@" in value and _EMAIL.fullmatch(value):
+        return "email"
+    for kind, pattern in _KINDS.items():
+        if pattern.fullmatch(value):
+            return kind
+    return None
+
+
+def _kind_of_path(value: str) -> str | None:
+    if not _PATH.fullmatch(value):
+        return None
+    names = [name for name in value.split("/") if name not in ("", ".", "..", "~")]
+    if not names or not any(
+        name[0].isalpha() or name[0] in "._@" or name[-1].isalpha() for name in names
+    ):
+        return None
+    if value.startswith(("~/", "./", "../")):
+        return "path"
+    if value.startswith("/"):
+        return "path" if len(names) > 1 or _ROOTS.fullmatch(names[0]) else None
+    is_named = all(len(name) > 1 for name in names)
+    if _FILE.fullmatch(names[-1]) or (is_named and len(names) > 2):
+        return "path"
+    return "pair" if is_named and len(names) == 2 else None
 
 
 def error_lines(text: str) -> list[str]:
     """The lines of a tool's output that tell what went wrong."""
-    lines = (match[0].strip() for match in _ERROR.finditer(_ends(text)))
+    text = _ends(text)
+    clues = [clue for clue in _ERROR_CLUES if clue in text]
+    if not clues:
+        return []
+    has_clue = re.compile("|".join(clues)).search
     return [
         " ".join(line.split())
-        for line in lines
-        if _WORD.search(line) and not (_LISTED_CODE.match(line) or _NO_ERROR.search(line))
+        for line in text.splitlines()
+        if has_clue(line)
+        and _ERROR.search(line)
+        and _WORD.search(line)
+        and not (_LISTED_CODE.match(line.strip()) or _NO_ERROR.search(line))
     ]
 
 
@@ -131,13 +340,19 @@ def _ends(text: str) -> str:
     return f"{text[:half]}\n{text[-half:]}"
 
 
-def _texts(message: Message) -> Iterator[tuple[str, str]]:
+def texts_of(message: Message) -> Iterator[tuple[str, str]]:
+    """(source, text) for all that a message says, calls and hands back."""
     for part in message.parts:
         if isinstance(part, TextPart):
             yield ("user" if message.role == "user" else "assistant"), part.text
         elif isinstance(part, ToolCallPart):
-            for argument in part.arguments.values():
-                plain = isinstance(argument, str)
-                yield "call", argument if plain else json.dumps(argument, ensure_ascii=False)
+            for key, value in part.arguments.items():
+                argument = (
+                    value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                )
+                if key in _COMMAND_KEYS:
+                    yield "command", argument
+                else:
+                    yield "argument" if len(argument.split(None, 1)) == 1 else "call", argument
         elif isinstance(part, ToolResultPart):
             yield "result", part.output

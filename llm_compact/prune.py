@@ -62,6 +62,9 @@ def draft_pruning(
         calls=0,
         duration_ms=int((time.monotonic() - started) * 1_000),
         datetime_utc=date.isoformat(),
+        values_found=None,
+        values_lost=None,
+        lost=None,
     )
     return PrunedDraft(
         turn_id=turn_id,

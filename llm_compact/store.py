@@ -99,6 +99,14 @@ def create_compact_pins(db: sqlite_utils.Database) -> None:
     db.table("compact_pins").create_index(["conversation_id"])
 
 
+@migrations()
+def add_values(db: sqlite_utils.Database) -> None:
+    table = db.table("compactions")
+    table.add_column("values_found", int)
+    table.add_column("values_lost", int)
+    table.add_column("lost", str)
+
+
 @dataclass(frozen=True)
 class Live:
     """What is different about a conversation that is going on in this process."""
@@ -159,6 +167,12 @@ class Record:
     calls: int
     duration_ms: int
     datetime_utc: str
+    values_found: int | None
+    "Exact values in the summarized messages that the user, the assistant or a call used."
+    values_lost: int | None
+    "How many of them are neither in the summary nor in the messages kept."
+    lost: list[dict[str, str]] | None
+    "These, each with its kind, the most used first. All three are None for a pruning."
 
 
 @dataclass(frozen=True)
@@ -639,6 +653,7 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
             "source_conversation_id": source.id,
             "source_tip_hash": source.tip,
             **asdict(record),
+            "lost": None if record.lost is None else json.dumps(record.lost, ensure_ascii=False),
         }
     )
     _insert_pins(db, [Said(source.id, text, None) for text in draft.pins])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Protocol
 
 from llm.parts import Message
 
+from .facts import Fact, rank_facts
 from .language import languages, words
 
 _FENCED = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -39,6 +40,11 @@ class Head:
     "1 for the first summary of a conversation, then 2, 3, ..."
     pins: tuple[str, ...] = ()
     "What stands behind the summary word for word, and is no part of `room` and `most`."
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The exact values of the originals, the most used and latest in front."""
+        return rank_facts(self.originals)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_exact_values_survive(summary: str) -> None:
 
 
 def test_errors_are_quoted(summary: str) -> None:
-    assert "ERROR: old text not found in tidepool/api/stations.py" in summary
+    assert "\n\n## Errors\n- " in summary
     assert "No time zone found with key" in summary
 
 

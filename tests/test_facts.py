@@ -6,7 +6,7 @@ import llm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llm.parts import ToolResultPart
+from llm.parts import ToolCallPart, ToolResultPart
 
 from llm_compact.facts import error_lines, exact_values, rank_facts
 
@@ -35,12 +35,19 @@ from llm_compact.facts import error_lines, exact_values, rank_facts
         ("版本v1.2.3在docs/tides.md里", ["v1.2.3", "docs/tides.md"]),
         ("2026年3月30日水位是150厘米，收费35元", ["2026年3月30日", "150", "35元"]),
         ("the chart of nv-charts.de", ["nv-charts.de"]),
+        ("colour #3A8BF5, line 12 of src/a.py:17", ["3A8BF5", "src/a.py"]),
+        ("a population of 1,234,567", ["1,234,567"]),
+        ("the log of 2026-03-30T14:05:10.123Z", ["2026-03-30T14:05:10.123Z"]),
+        ("timeout=120000 and std::sync", ["120000"]),
+        ("a well-known and/or pre-existing path", ["well-known", "and/or", "pre-existing"]),
+        ('{"path": "a\\nsrc/b.py\\n"}', ["src/b.py"]),
+        ("  12→import os\n  13→x = y_z", ["y_z"]),
         ("nothing exact in here", []),
         ("the number 7 alone", []),
     ],
 )
 def test_exact_values(text: str, values: list[str]) -> None:
-    assert [value for value, _ in exact_values(text)] == values
+    assert sorted(value for value, _ in exact_values(text)) == sorted(values)
 
 
 @given(st.text(max_size=400))
@@ -66,6 +73,39 @@ def test_what_people_use_ranks_above_what_tools_print() -> None:
     ranked = [fact.value for fact in rank_facts(messages)]
 
     assert ranked == ["used/twice.py", "asked/for.py", "printed/by_tool.py"]
+
+
+def test_people_hyphenate_words_that_are_no_names() -> None:
+    (fact,) = rank_facts(
+        [llm.user("A pre-existing and/or well-known flaw in tide_table, as I said")]
+    )
+
+    assert fact.value == "tide_table"
+
+
+def test_what_stands_between_backticks_is_meant_exactly() -> None:
+    facts = rank_facts([llm.user("On `main`, run `make test` but not `()` or `!=`.")])
+
+    assert {fact.value for fact in facts} == {"main", "make test"}
+
+
+def test_an_argument_that_is_a_value_ranks_above_those_in_a_longer_one() -> None:
+    written = ToolCallPart(name="write", arguments={"text": "x = first_name + last_name"})
+    read = ToolCallPart(name="read", arguments={"at": "120000"})
+
+    ranked = [fact.value for fact in rank_facts([llm.assistant(written, read)])]
+
+    assert ranked[0] == "120000"
+
+
+def test_one_value_of_a_few_ranks_above_one_of_hundreds() -> None:
+    names = " ".join(f"name_{number}" for number in range(300))
+    few = ToolResultPart(name="get", output="the_one and other_one")
+    many = ToolResultPart(name="ls", output=names)
+
+    ranked = [fact.value for fact in rank_facts([llm.tool_message(many), llm.tool_message(few)])]
+
+    assert set(ranked[:2]) == {"the_one", "other_one"}
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_what_was_planted_is_not_planted_again_by_the_next_generation(
         assert run("compact", "-c", "-m", "summer").exit_code == 0
         for n in range(4):
             models.chatty.replies = [LONG.format(place="Nuuk", n=n)]
-            run("-c", f"Question {generation}.{n}?")
+            run("-c", f"Question {generation}/{n}?")
 
     summary = text_of(log.messages()[1])
     assert "Standing rules" not in summary

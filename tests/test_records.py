@@ -107,7 +107,7 @@ def test_show_as_json_has_the_record_the_lineage_and_the_summary(
     chain = log.messages(generations[2])
     assert told["summary"] == text_of(chain[2])
     assert [m["role"] for m in told["messages"]] == [m.role for m in chain]
-    assert told["lost"] is None
+    assert (told["values_lost"], told["lost"]) == (0, [])
 
 
 def test_context_is_the_whole_conversation_role_by_role(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -103,7 +104,7 @@ def generations(talk: Talk, run: Run, models: Plugin, log: Log, number: int) -> 
         ids.append(log.newest()["id"])
         for n in range(3):
             models.chatty.replies = [LONG.format(place=f"Skagen {generation}", n=n)]
-            run("-c", f"Question {generation}.{n}?")
+            run("-c", f"Question {generation}/{n}?")
     return ids
 
 
@@ -119,7 +120,7 @@ def test_a_second_generation_covers_the_first_summary_and_everything_since(
     sent = models.summer.texts_sent()
     assert "Summary 1: the tides of Ribe." in sent
     assert all(text_of(message) in sent for message in old_tail)
-    assert "Question 1.1?" in sent and "Question 1.2?" not in sent
+    assert "Question 1/1?" in sent and "Question 1/2?" not in sent
     chain = log.messages()
     assert [text_of(m) for m in chain if marker_of(m) and m.role == "assistant"] == [
         recorded("Summary 2: the tides of Ribe and Skagen.", messages=16, generation=2)
@@ -160,7 +161,7 @@ def test_ten_offline_generations_neither_grow_nor_fade(
         sizes.append(count_tokens(log.messages()))
         for n in range(4):
             models.chatty.replies = [LONG.format(place=f"Skagen {generation}", n=n)]
-            run("-c", f"Question {generation}.{n}?")
+            run("-c", f"Question {generation}/{n}?")
 
     assert max(sizes) <= 1.1 * sizes[0]
 
@@ -537,3 +538,23 @@ def test_an_open_request_stays_open_through_all_generations_of_a_tool_loop(
         assert request not in compaction.summary
         assert log.messages()[2] == llm.user(request)
         assert marker is not None and marker.head == len(said) - int(keep[:-1])
+
+
+def test_a_log_of_before_values_were_counted_gets_the_columns(
+    talk: Talk, models: Plugin, log: Log, run: Run
+) -> None:
+    names = [f"the_name_of_place_{n}" for n in range(10, 50)]
+    id = talk([(f"What of {name}?", f"{name} is fine. " + LONG) for name in names])
+    models.summer.replies = ["The tides.", "The tides again."]
+    run("compact", "-c", "-m", "summer")
+    for column in ("values_found", "values_lost", "lost"):
+        log.db.execute(f"alter table compactions drop column {column}")
+    log.db.execute("delete from _sqlite_migrations where name = 'add_values'")
+    log.db.conn.commit()
+
+    assert run("compact", "--cid", id, "-m", "summer", "--again").exit_code == 0
+
+    first, second = log.db["compactions"].rows_where(order_by="turn_id")
+    assert first["lost"] is None
+    assert json.loads(second["lost"]) and second["values_lost"] == len(json.loads(second["lost"]))
+    assert LogStore(log.db).verify() == []

@@ -235,7 +235,7 @@ def test_a_rule_is_quoted_word_for_word_through_ten_generations(
         assert run("compact", "-c", "-m", "summer").exit_code == 0
         for n in range(3):
             models.chatty.replies = [LONG.format(place=f"Skagen {generation}", n=n)]
-            run("-c", f"Question {generation}.{n}?")
+            run("-c", f"Question {generation}/{n}?")
 
     told = text_of(log.messages()[1])
     assert told.count('- "Never touch the main branch" [3]') == 1
@@ -250,14 +250,14 @@ def test_from_original_summarizes_the_whole_lineage_anew(
     run("compact", "-c", "-m", "summer")
     for n in range(6):
         models.chatty.replies = [LONG.format(place="Nuuk", n=n)]
-        run("-c", f"Question 1.{n}?")
+        run("-c", f"Question 1/{n}?")
 
     result = run("compact", "-c", "-m", "summer", "--from-original")
 
     assert result.exit_code == 0
     sent = models.summer.texts_sent()
     assert "which is wrong" not in sent
-    assert all(f"Question {n}?" in sent and f"Question 1.{n % 4}?" in sent for n in range(6))
+    assert all(f"Question {n}?" in sent and f"Question 1/{n % 4}?" in sent for n in range(6))
     assert text_of(log.messages()[1]) == recorded(MARKDOWN, messages=20, generation=2)
 
 
@@ -269,7 +269,7 @@ def test_from_original_is_refused_where_the_log_lacks_the_originals(
     run("compact", "-c", "-m", "summer")
     for n in range(3):
         models.chatty.replies = [LONG.format(place="Nuuk", n=n)]
-        run("-c", f"Question 1.{n}?")
+        run("-c", f"Question 1/{n}?")
     log.db["compactions"].delete_where()
 
     result = run("compact", "-c", "-m", "summer", "--from-original")
@@ -324,7 +324,7 @@ def test_a_summary_in_english_of_another_conversation_is_asked_for_again(
 
     again = models.summer.sent[1].prompt
     assert "It is in the wrong language." in again and "level of the water" in again
-    assert text_of(log.messages()[1]).endswith(prose_in(spoken))
+    assert prose_in(spoken) in text_of(log.messages()[1])
 
 
 @pytest.mark.parametrize("options", [(), ("--window", "1k"), ("--max-summary", "200")])

@@ -19,32 +19,33 @@ from llm.parts import Message, ToolCallPart, ToolResultPart
 
 from ..conversation import answered_calls, is_request, text_of
 from ..estimate import estimate
-from ..facts import Fact, error_lines, exact_values, rank_facts
+from ..facts import error_lines, exact_values
 from ..language import words
 from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
+from ..values import SHARE_OF_VALUES, with_values
 from .cues import is_question, is_rule, is_talk, outcomes, sentences
 
 MOST_TOKENS = 4_000
 # A tenth of a short chat says nothing: it may have a quarter, up to this (tokens).
 SHORT_CHAT_TOKENS = 150
-LEAST_PAIR_SCORE = 2.5
+LEAST_PROSE = 120
+"Tokens. In a very short summary values come after what was asked and found."
+LEAST_LEFT = 0.05
+"The share of the room that is worth another try at filling it."
 LEAST_SALIENCE = 0.3
 "Below this a sentence only announces, pleases or asks."
 
-# The share of the summary that each section may fill before the others have had their turn.
+# The share of the prose that each section may fill before the others have had their turn.
 _SHARES = {
     "rules": 0.3,
     "requests": 0.24,
     "earlier": 0.25,
     "statements": 0.24,
     "calls": 0.14,
-    "errors": 0.06,
-    "files": 0.08,
-    "values": 0.12,
+    "errors": 0.1,
 }
-_LEFTOVERS = ("rules", "requests", "statements", "values", "files", "calls", "errors", "earlier")
-_INLINE = ("files", "values")
+_LEFTOVERS = ("rules", "requests", "statements", "calls", "errors", "earlier")
 
 _CHANGES = re.compile(
     r"^\w*(write|edit|create|update|delete|insert|book|cancel|commit|apply|patch)"
@@ -96,19 +97,30 @@ def extract(head: Head) -> str:
     record = record_line(head)
     most = budget(head)
     room = most - count_text(record)
-    chosen = _choose(_candidates(head, said["open"], room), said, room)
-    # The whole may count a little more than its lines, and the next generation would add to that.
-    while chosen and count_text(_rendered_all(record, said, chosen)) > most:
-        chosen.pop()
-    return _rendered_all(record, said, chosen)
+    lines = _candidates(head, said["open"], room)
+
+    def prose(room: int) -> str:
+        chosen = _choose(lines, said, room)
+        # The whole may count a little more than its lines, and the next generation adds to that.
+        while chosen and count_text(_rendered(record, said, chosen)) > most:
+            chosen.pop()
+        return _rendered(record, said, chosen)
+
+    prose_room = max(int(room * (1 - SHARE_OF_VALUES)), min(room, LEAST_PROSE))
+    summary = with_values(prose(prose_room), head, most)
+    left = most - count_text(summary)
+    # What the values do not need, the prose may have.
+    return (
+        with_values(prose(prose_room + left), head, most) if left > LEAST_LEFT * most else summary
+    )
 
 
-def _rendered_all(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
+def _rendered(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
     blocks = [record]
     for section in _SHARES:
         lines = sorted((line for line in chosen if line.section == section), key=_place)
         if lines:
-            blocks.append("\n".join([f"## {said[section]}", *_rendered(section, lines)]))
+            blocks.append("\n".join([f"## {said[section]}", *(f"- {x.text}" for x in lines)]))
     return "\n\n".join(blocks)
 
 
@@ -124,12 +136,6 @@ def budget(head: Head) -> int:
     return min(MOST_TOKENS, max(head.tokens // 10, floor, count_text(head.previous or "")))
 
 
-def _rendered(section: str, lines: Sequence[Line]) -> list[str]:
-    if section in _INLINE:
-        return ["- " + ", ".join(line.text for line in lines)]
-    return [f"- {line.text}" for line in lines]
-
-
 def _place(line: Line) -> float:
     return line.place
 
@@ -143,17 +149,20 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
         section: sorted((x for x in lines if x.section == section), key=lambda x: -x.score)
         for section in _SHARES
     }
-    shares = sum(_SHARES[section] for section, found in by_section.items() if found)
+    shares = sum(_SHARES[section] for section, found in by_section.items() if found) or 1
     chosen: list[Line] = []
     begun: set[str] = set()
     text = ""
     left = room
 
-    def fill(section: str, allowance: float) -> None:
+    def fill(section: str, allowance: float, lines: float = math.inf) -> None:
         nonlocal text, left
         too_long = []
         for line in by_section[section]:
             if _is_told(line, text):
+                continue
+            if lines == 0:
+                too_long.append(line)
                 continue
             cost = line.tokens + 2
             if section not in begun:
@@ -164,13 +173,18 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
                 text += line.text + "\n"
                 allowance -= cost
                 left -= cost
+                lines -= 1
             else:
                 too_long.append(line)
         # There are tens of thousands: the leftovers go through only what has a chance.
         by_section[section] = too_long
 
-    for section, found in by_section.items():
-        if found:
+    fill("rules", room * _SHARES["rules"] / shares)
+    # However little room there is: what was asked, and something that came of it.
+    fill("requests", left, lines=1)
+    fill("statements", left, lines=1)
+    for section in _SHARES:
+        if section != "rules":
             fill(section, room * _SHARES[section] / shares)
     for section in _LEFTOVERS:
         fill(section, left)
@@ -180,9 +194,7 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
 
 
 def _is_told(line: Line, text: str) -> bool:
-    """Whether the summary says it already: a value anywhere, a sentence in a quoted request."""
-    if line.section in _INLINE:
-        return line.text in text
+    """Whether a quoted request says it already."""
     return line.section == "statements" and line.text.removeprefix("user: ").rstrip("…") in text
 
 
@@ -200,7 +212,6 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
         *_statement_lines(messages, topics),
         *_call_lines(messages, errors),
         *_error_lines(messages, errors),
-        *_fact_lines(rank_facts(messages)),
         *_earlier_lines(head),
     ]
 
@@ -262,7 +273,7 @@ def _terms(text: str) -> list[str]:
 
 def _salience(sentence: str, role: str, topics: frozenset[str]) -> float:
     score = 1.2 * min(2, outcomes(sentence)) + 0.3 * (role == "user")
-    score += 0.4 * min(3, len(set(exact_values(sentence))))
+    score += 0.8 * min(4, len(exact_values(sentence)))
     score += 0.2 * min(4, len(_NAME.findall(sentence)))
     score += 0.15 * min(6, len(topics.intersection(_terms(sentence))))
     score -= 1.5 * is_question(sentence) + 1.0 * is_talk(sentence)
@@ -344,15 +355,6 @@ def _error_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
         yield Line("errors", shorten(line, 50), score, index)
 
 
-def _fact_lines(facts: Sequence[Fact]) -> Iterator[Line]:
-    for place, fact in enumerate(facts):
-        # "and/or" is no path, unless it is used as one again and again.
-        if fact.kind == "pair" and fact.score < LEAST_PAIR_SCORE:
-            continue
-        section = "files" if fact.kind in ("path", "pair") else "values"
-        yield Line(section, fact.value, fact.score, place)
-
-
 def _earlier_lines(head: Head) -> Iterator[Line]:
     """What the previous summary says in its own words; its quotes are found again anyway.
 
@@ -363,7 +365,7 @@ def _earlier_lines(head: Head) -> Iterator[Line]:
         return
     said = words(head.language)
     has_originals = len(head.originals) > len(head.messages)
-    taken_anew = {said[section] for section in _SHARES if section != "earlier"}
+    taken_anew = {said[section] for section in (*_SHARES, "values") if section != "earlier"}
     originals = _everything(head.originals)
     lines = [
         line
@@ -375,7 +377,7 @@ def _earlier_lines(head: Head) -> Iterator[Line]:
         pieces = [p.strip() for p in _PIECES.split(line) if len(p.strip()) >= 6]
         is_quoted = bool(pieces) and all(piece in originals for piece in pieces)
         if not is_quoted:
-            yield Line("earlier", line, 1 + 0.3 * len(set(exact_values(line))), place)
+            yield Line("earlier", line, 1 + 0.3 * len(exact_values(line)), place)
 
 
 def _everything(messages: Sequence[Message]) -> str:
