@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,7 @@ from llm.utils import monotonic_ulid
 from .check import check_language, check_length, harmless, summary_text
 from .conversation import History, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
-from .errors import ConversationError, NothingToCompact, SummarizerError
+from .errors import CheckFailed, ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, with_pins, without_pins
 from .redaction import redacted, secrets_in, texts_of, without_secrets
@@ -38,7 +39,7 @@ from .store import (
 )
 from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider
 from .summarizers.template import load_template
-from .summary import Answer, Head, Summarizer, Usage, Watch, with_record_line
+from .summary import Answer, Head, Summarizer, Usage, Watch, with_record_line, without_record_line
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
@@ -91,8 +92,10 @@ class Plan:
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
-    most: int | None = None
+    most: int | None
     "The plain count above which the summary is refused, pins included."
+    longer: Callable[[], Plan]
+    "The same with a tail that is one exchange or round longer. Raises `NothingToCompact`."
     pins: tuple[str, ...] = ()
     "Those of the head's that are new, to be stored with the compaction."
 
@@ -132,6 +135,7 @@ def compact(
     focus: str | None = None,
     from_original: bool = False,
     pins: Sequence[str] = (),
+    check: bool | str = False,
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -142,7 +146,8 @@ def compact(
     `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
     "32k" (the summarizer's context window). `from_original` summarizes the original messages of
     all generations instead of the previous summary. `pins` are texts that are kept word for word,
-    in this and in every later generation.
+    in this and in every later generation. `check` asks a model for facts of the summarized part
+    before anything is stored: the summarizer with `True`, or the one that is named.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -170,7 +175,7 @@ def compact(
             jobs=jobs,
             template=own_prompt,
         )
-        return carry_out(db, plan, summarizer, again=again)
+        return carry_out(db, plan, summarizer, check=check, again=again)
 
 
 def model_name(
@@ -283,6 +288,19 @@ def plan_compaction(
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
         most=most,
+        longer=partial(
+            plan_compaction,
+            source,
+            keep=Size(len(body) - cut.position + 1, "messages"),
+            max_summary=max_summary,
+            focus=focus,
+            from_original=from_original,
+            pins=pins,
+            again=True,
+            limit=limit,
+            window=window,
+            calibration=calibration,
+        ),
         pins=new_pins,
     )
 
@@ -401,17 +419,25 @@ def carry_out(
     summarizer: Summarizer,
     *,
     watch: Watch | None = None,
+    check: bool | str = False,
     again: bool = False,
 ) -> Compaction:
     """Summarize, check and store. `watch` is told how the summary comes about.
 
-    Raises `SummarizerError`, `NothingToCompact` or `StoreError`; then nothing was written.
+    `check` says that a model is asked for facts of the head, too, and which one if not the
+    summarizer. Raises `SummarizerError`, `CheckFailed`, `NothingToCompact` or `StoreError`; then
+    nothing was written.
     """
     check_writable(db)
     try:
+        examine = _examination(summarizer, check) if check else None
         draft = draft_compaction(plan, summarizer, watch=watch)
+        if examine:
+            draft = examine(plan, draft)
     except SummarizerError as ex:
         raise SummarizerError(f"{ex}. Nothing was written") from ex
+    except CheckFailed as ex:
+        raise CheckFailed(f"{ex}. Nothing was written") from ex
     with uninterrupted():
         stored = store_compaction(db, plan.source, draft, again=again)
     return Compaction(
@@ -443,11 +469,8 @@ def draft_compaction(
         told = str(ex).rstrip(". ")
         raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
     duration_ms = int((time.monotonic() - started) * 1_000)
-    size = count_text(summary)
-    summary_tokens = plan.calibration.tokens(size)
-    tokens_after = plan.tokens_kept + plan.calibration.tokens(MESSAGE_TOKENS + size)
-    # What a provider counted and we did not (an image, say) must not pass for a gain.
-    if size >= plan.room or tokens_after >= plan.tokens_before:
+    summary_tokens, tokens_after, is_gain = _outcome(plan, count_text(summary))
+    if not is_gain:
         raise _no_gain(plan, summarizer, summary_tokens, is_written_by_model=answer.usage.calls > 0)
     record = Record(
         generation=plan.generation,
@@ -477,6 +500,47 @@ def draft_compaction(
         record=record,
         pins=plan.pins,
     )
+
+
+def redrafted(plan: Plan, draft: Draft, summary: str) -> Draft | None:
+    """The draft of a plan with another summary, None where that is too long, or nothing gained."""
+    first_line, _, rest = summary.partition("\n")
+    if not without_record_line(first_line):
+        # It says how many messages are summarized, and another plan may summarize fewer.
+        summary = with_record_line(rest.lstrip("\n"), plan.head)
+    size = count_text(summary)
+    summary_tokens, tokens_after, is_gain = _outcome(plan, size)
+    if not is_gain or (plan.most is not None and size > plan.most):
+        return None
+    record = replace(
+        draft.record,
+        messages_summarized=plan.messages_summarized,
+        messages_kept=plan.messages_kept,
+        exchanges_summarized=plan.exchanges_summarized,
+        exchanges_kept=plan.exchanges_kept,
+        tokens_after=tokens_after,
+        summary_tokens=summary_tokens,
+    )
+    tail, stands_for = plan.tail, plan.stands_for
+    return replace(draft, summary=summary, tail=tail, stands_for=stands_for, record=record)
+
+
+def _outcome(plan: Plan, size: int) -> tuple[int, int, bool]:
+    """A summary's tokens and those of the new conversation, and whether that is smaller."""
+    summary_tokens = plan.calibration.tokens(size)
+    tokens_after = plan.tokens_kept + plan.calibration.tokens(MESSAGE_TOKENS + size)
+    # What a provider counted and we did not (an image, say) must not pass for a gain.
+    return summary_tokens, tokens_after, size < plan.room and tokens_after < plan.tokens_before
+
+
+def _examination(summarizer: Summarizer, check: bool | str) -> Callable[[Plan, Draft], Draft]:
+    """The check by a model, which is known before a summary is paid for."""
+    # Few ask for it, and it needs the pipeline itself.
+    from .examination import get_examiner
+    from .repair import examined_draft
+
+    examiner = get_examiner(None if check is True else str(check), summarizer)
+    return lambda plan, draft: examined_draft(plan, draft, summarizer, examiner)
 
 
 def _checked(answer: Answer, plan: Plan) -> str:

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,17 @@ def create_compact_pins(db: sqlite_utils.Database) -> None:
     db.table("compact_pins").create_index(["conversation_id"])
 
 
+@migrations()
+def add_check_to_compactions(db: sqlite_utils.Database) -> None:
+    for name, kind in (
+        ("check_model", str),
+        ("check_asked", int),
+        ("check_passed", int),
+        ("check_repairs", str),
+    ):
+        db.table("compactions").add_column(name, kind)
+
+
 @dataclass(frozen=True)
 class Live:
     """What is different about a conversation that is going on in this process."""
@@ -158,6 +169,12 @@ class Record:
     calls: int
     duration_ms: int
     datetime_utc: str
+    check_model: str | None = field(default=None, kw_only=True)
+    "Who looked for facts of the head in the new conversation, if anybody did."
+    check_asked: int | None = field(default=None, kw_only=True)
+    check_passed: int | None = field(default=None, kw_only=True)
+    check_repairs: str | None = field(default=None, kw_only=True)
+    "What it took: `facts`, `tail` and `summary`, with commas between; empty for nothing."
 
 
 @dataclass(frozen=True)
