@@ -43,7 +43,7 @@ SHORTEST_CLUE = 5
 LONGEST_ANSWER = 120
 "Characters besides the value. Who copies all that there is has not answered."
 TOKENS_OF_ANSWER = 30
-CANDIDATES = 60
+CANDIDATES = 100
 "How many values are looked at: the most used ones."
 
 _NUMBERS = {"number", "bare", "date", "version"}
@@ -52,8 +52,12 @@ _CHINESE_OR_JAPANESE = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 # Without spaces, words end where one of the characters stands that only join them.
 _TERM = re.compile(
     "(?:(?![的了是在和与把被请我你他她它们这那吗呢吧为对从到给让就也都要会能不])"
-    "[\u30a1-\u30ff\u4e00-\u9fff]){2,6}"
+    "[\u30a1-\u30ff\u4e00-\u9fff]){2,}"
 )
+LONGEST_TERM = 6
+"Characters between such. More are rather a clause."
+# A part of a number, a date or a path is no value.
+_GLUED = re.compile(r"[/\w-]", re.ASCII)
 _MARKUP = re.compile("[`*\"'“”‘’«»„「」『』]")
 _ANSWER_LINE = re.compile(
     r"^[\s*_>#-]*(?:(?:question|sentence|answer|gap)\s*)?"
@@ -163,6 +167,8 @@ class _Paper:
         self.said = [sentence.text for sentence in said]
         self.secrets = list(secrets)
         self.questions: list[Question] = []
+        self.clear: dict[tuple[str, str, str], bool] = {}
+        "What was found out about a question, which takes a look at all that was said."
 
     def add_first(self, kind: str, candidates: Iterator[tuple[Sentence, str]]) -> None:
         """Take the first candidate that makes a fair question."""
@@ -187,16 +193,31 @@ class _Paper:
 
     def _is_fair(self, question: Question) -> bool:
         quote, clue = question.sentence.text, question.text
-        if quote.count(question.expected) != 1 or estimate(clue) < SHORTEST_CLUE:
-            return False
-        if harmless(quote) != quote or any(secret in quote for secret in self.secrets):
-            return False
         for asked in self.questions:
             if asked.sentence == question.sentence:
                 return False
             if _holds(clue, asked.expected) or _holds(asked.text, question.expected):
                 return False
+            if asked.expected in question.expected or question.expected in asked.expected:
+                return False
+        key = (question.kind, quote, question.expected)
+        if key not in self.clear:
+            self.clear[key] = self._is_clear(question)
+        return self.clear[key]
+
+    def _is_clear(self, question: Question) -> bool:
+        """Whether there is one thing only that belongs into the gap, and no secret."""
+        quote, clue = question.sentence.text, question.text
+        if quote.count(question.expected) != 1 or estimate(clue) < SHORTEST_CLUE:
+            return False
+        # The word that tells of a decision is not what was decided.
+        if question.kind == "decision" and outcomes(clue) < outcomes(quote):
+            return False
+        if harmless(quote) != quote or any(secret in quote for secret in self.secrets):
+            return False
         before, after = clue.split(GAP, 1)
+        if _GLUED.match(before[-1:]) or _GLUED.match(after[:1]):
+            return False
         fitting = {
             said
             for said in self.said
@@ -236,9 +257,11 @@ def _decisions(said: Sequence[Sentence]) -> list[Sentence]:
 def _values(sentence: str, scores: dict[str, float]) -> list[str]:
     """What may be asked for in a sentence: its exact values, the most used first, else a word."""
     exact = sorted({value for value, _ in exact_values(sentence)})
-    terms = _TERM if _CHINESE_OR_JAPANESE.search(sentence) else _WORD
-    longest = sorted(dict.fromkeys(terms.findall(sentence)), key=len, reverse=True)
-    return [*sorted(exact, key=lambda value: -scores.get(value, 0)), *longest[:3]]
+    terms = _WORD.findall(sentence)
+    if _CHINESE_OR_JAPANESE.search(sentence):
+        terms = [term for term in _TERM.findall(sentence) if len(term) <= LONGEST_TERM]
+    longest = sorted(dict.fromkeys(terms), key=len, reverse=True)
+    return [*sorted(exact, key=lambda value: -scores.get(value, 0)), *longest]
 
 
 def with_facts(summary: str, questions: Sequence[Question], head: Head) -> str:
