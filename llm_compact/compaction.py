@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import llm
 import sqlite_utils
@@ -54,6 +54,9 @@ from .tokens import (
 )
 from .transcript import by_reference
 from .windows import context_window
+
+if TYPE_CHECKING:
+    from .examination import Examination
 
 # Where a summary would have to be shorter than this (tokens), no model needs to be asked.
 SHORTEST_SUMMARY = 2
@@ -430,10 +433,10 @@ def carry_out(
     """
     check_writable(db)
     try:
-        examine = _examination(summarizer, check) if check else None
+        examination = _examination(plan, summarizer, check) if check else None
         draft = draft_compaction(plan, summarizer, watch=watch)
-        if examine:
-            draft = examine(plan, draft)
+        if examination:
+            draft = examination.passed(draft)
     except SummarizerError as ex:
         raise SummarizerError(f"{ex}. Nothing was written") from ex
     except CheckFailed as ex:
@@ -533,14 +536,14 @@ def _outcome(plan: Plan, size: int) -> tuple[int, int, bool]:
     return summary_tokens, tokens_after, size < plan.room and tokens_after < plan.tokens_before
 
 
-def _examination(summarizer: Summarizer, check: bool | str) -> Callable[[Plan, Draft], Draft]:
-    """The check by a model, which is known before a summary is paid for."""
+def _examination(plan: Plan, summarizer: Summarizer, check: bool | str) -> Examination:
+    """The check by a model. What speaks against it is known before a summary is paid for."""
     # Few ask for it, and it needs the pipeline itself.
-    from .examination import get_examiner
-    from .repair import examined_draft
+    from .examination import Examination
+    from .questions import get_examiner
 
     examiner = get_examiner(None if check is True else str(check), summarizer)
-    return lambda plan, draft: examined_draft(plan, draft, summarizer, examiner)
+    return Examination(plan, summarizer, examiner)
 
 
 def _checked(answer: Answer, plan: Plan) -> str:
