@@ -194,6 +194,8 @@ def run(
         raise click.UsageError("Use either FOCUS or --focus")
     if conversation_id == "":
         raise click.UsageError("--cid is empty")
+    if check == "":
+        raise click.UsageError("--check is empty")
     shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
     with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
         stored = read_settings()

@@ -39,7 +39,7 @@ from .store import (
 )
 from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider
 from .summarizers.template import load_template
-from .summary import Answer, Head, Summarizer, Usage, Watch, with_record_line, without_record_line
+from .summary import Answer, Head, Summarizer, Usage, Watch, is_record_line, with_record_line
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
@@ -508,7 +508,7 @@ def draft_compaction(
 def redrafted(plan: Plan, draft: Draft, summary: str) -> Draft | None:
     """The draft of a plan with another summary, None where that is too long, or nothing gained."""
     first_line, _, rest = summary.partition("\n")
-    if not without_record_line(first_line):
+    if is_record_line(first_line):
         # It says how many messages are summarized, and another plan may summarize fewer.
         summary = with_record_line(rest.lstrip("\n"), plan.head)
     size = count_text(summary)

@@ -31,7 +31,7 @@ from .summarizers.model import ModelSummarizer, model_summarizer
 from .summarizers.prompts import check_prompts, fill
 from .summary import Head, Summarizer, Usage
 from .tokens import count_text
-from .transcript import Piece, new_boundary, pieces_of, transcript
+from .transcript import FRAGMENT_NOTE, Piece, new_boundary, pieces_of, transcript
 
 LEAST_QUESTIONS, MOST_QUESTIONS = 3, 8
 GAP = "____"
@@ -64,6 +64,8 @@ _ANSWER_LINE = re.compile(
     r"\(?([1-9]\d?)\s*[.:)\]：、][*_]*[ \t]*(.*)$",
     re.IGNORECASE,
 )
+# Nobody said that.
+_NOTE = re.compile(rf"\([\d,]+ {FRAGMENT_NOTE}: .*?…\)")
 _FENCED = re.compile(r"\A\s*```\w*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
@@ -229,8 +231,9 @@ class _Paper:
 def _sentences(messages: Sequence[Message]) -> Iterator[Sentence]:
     for index, message in enumerate(messages):
         if message.role == "assistant" or is_request(messages, index):
-            for text in sentences(text_of(message)):
-                if estimate(text) <= LONGEST_SENTENCE and GAP not in text:
+            for text in sentences(_NOTE.sub("\n", text_of(message))):
+                # A gap of somebody else's can't be told from ours.
+                if GAP not in text and estimate(text) <= LONGEST_SENTENCE:
                     yield Sentence(text, index + 1, message.role)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from conversations import conversations
 from facts_said import FACTS, VALUES
@@ -10,6 +12,7 @@ from llm.parts import Message, TextPart
 
 from llm_compact.questions import GAP, Question, Sentence, draw_questions, is_right, read_answers
 from llm_compact.summary import Head
+from llm_compact.transcript import by_reference
 
 
 def head_of(*said: str, role: str = "user") -> Head:
@@ -62,6 +65,18 @@ def test_a_long_head_is_asked_from_all_over() -> None:
 
     assert len(places) >= 7
     assert min(places) <= 10 and max(places) >= 90
+
+
+def test_what_a_document_says_or_how_long_it_is_is_not_asked_for() -> None:
+    document = "The harbour of Nuuk has 4,711 berths and a pier. " * 50
+    said = [*FACTS, f"{document}\n\nSum this up for me, and mention the pier."]
+    head = head_of(*said)
+    messages = by_reference(head.originals, [document])
+
+    drawn = draw_questions(replace(head, originals=messages))
+
+    assert drawn
+    assert not any("fragment" in q.text or "4,711" in q.expected for q in drawn)
 
 
 def test_a_head_that_says_nothing_has_no_questions() -> None:
