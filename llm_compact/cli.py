@@ -13,6 +13,7 @@ from click_default_group import DefaultGroup
 if TYPE_CHECKING:
     import sqlite_utils
 
+    from .compaction import Plan
     from .display import Shown
     from .tokens import Size
 
@@ -133,6 +134,11 @@ def compact() -> None:
     help="Ask a model (default: the one that summarizes) for facts of what was summarized, and "
     "store only a conversation that still tells them",
 )
+@click.option(
+    "--prune-tools",
+    is_flag=True,
+    help="Only shorten the large tool output in the older part; no summary, no model",
+)
 @_database_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
 @click.option(
@@ -160,6 +166,7 @@ def run(
     pins: tuple[str, ...],
     check: str | None,
     database: str | None,
+    prune_tools: bool,
     dry_run: bool,
     from_original: bool,
     again: bool,
@@ -182,6 +189,7 @@ def run(
         llm compact -c -m gpt-5-nano --keep 4x
         llm compact -c --pin 'The release is on Friday'
         llm compact -c -m extractive --dry-run
+        llm compact -c --prune-tools
     """
     from . import display
     from .compaction import carry_out, default_database, model_name, plan_compaction
@@ -196,6 +204,8 @@ def run(
         raise click.UsageError("--cid is empty")
     if check == "":
         raise click.UsageError("--check is empty")
+    if prune_tools:
+        _check_no_summary_options()
     shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
     with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
         stored = read_settings()
@@ -208,7 +218,11 @@ def run(
             from_original=from_original,
             pins=pins,
             again=again,
+            prune_tools=prune_tools,
         )
+        if prune_tools:
+            _prune(db, plan, database, dry_run, again, json_output, quiet)
+            return
         own_prompt = load_template(template) if template else None
         name = model_name(source, model_id, own_prompt, stored.model)
         if dry_run:
@@ -236,6 +250,61 @@ def run(
         display.show_done(compaction, database)
     if usage:
         display.show_usage(compaction.usage)
+
+
+_OF_SUMMARIES = {
+    "focus_words": "FOCUS",
+    "model_id": "-m",
+    "options": "-o",
+    "key": "--key",
+    "max_summary": "--max-summary",
+    "template": "-t",
+    "window": "--window",
+    "jobs": "--jobs",
+    "focus": "--focus",
+    "from_original": "--from-original",
+    "check": "--check",
+    "usage": "-u",
+}
+
+
+def _check_no_summary_options() -> None:
+    """Raises `click.UsageError` for an option that says something about a summary."""
+    context = click.get_current_context()
+    for name, value in context.params.items():
+        # Whoever has set LLM_COMPACT_MODEL asked for nothing here.
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if name in _OF_SUMMARIES and is_given and value:
+            raise click.UsageError(
+                f"--prune-tools writes no summary: leave out {_OF_SUMMARIES[name]}"
+            )
+
+
+def _prune(
+    db: sqlite_utils.Database,
+    plan: Plan,
+    database: str | None,
+    dry_run: bool,
+    again: bool,
+    json_output: bool,
+    quiet: bool,
+) -> None:
+    from . import display
+    from .compaction import stored_compaction
+    from .prune import draft_pruning
+
+    draft = draft_pruning(plan)
+    if dry_run:
+        if json_output:
+            display.show_json(display.pruning_json(plan, draft.record))
+        elif not quiet:
+            display.show_pruning(plan, draft.record)
+        return
+    compaction = stored_compaction(db, plan.source, draft, again=again)
+    if json_output:
+        display.show_json(display.compaction_json(compaction))
+    if not quiet:
+        display.show_done(compaction, database)
 
 
 @compact.command(name="list")  # type: ignore[untyped-decorator]

@@ -19,11 +19,12 @@ from llm.parts import Message
 from llm.utils import monotonic_ulid
 
 from .check import check_language, check_length, harmless, summary_text
-from .conversation import History, history_of, requests, without_reasoning
+from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
 from .errors import CheckFailed, ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, with_pins, without_pins
+from .placeholder import restored_from
 from .redaction import redacted, secrets_in, texts_of, without_secrets
 from .rules import rules_tokens, with_rules
 from .sizes import message_sizes
@@ -95,6 +96,7 @@ class Plan:
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
+    cut: Cut
     most: int | None
     "The plain count above which the summary is refused, pins included."
     longer: Callable[[], Plan]
@@ -139,6 +141,7 @@ def compact(
     from_original: bool = False,
     pins: Sequence[str] = (),
     check: bool | str = False,
+    prune_tools: bool = False,
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -150,7 +153,9 @@ def compact(
     "32k" (the summarizer's context window). `from_original` summarizes the original messages of
     all generations instead of the previous summary. `pins` are texts that are kept word for word,
     in this and in every later generation. `check` asks a model for facts of the summarized part
-    before anything is stored: the summarizer with `True`, or the one that is named.
+    before anything is stored: the summarizer with `True`, or the one that is named. With
+    `prune_tools` there is no summary and no summarizer: only the large tool output in the older
+    part is shortened.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -168,7 +173,12 @@ def compact(
             from_original=from_original,
             pins=pins,
             again=again,
+            prune_tools=prune_tools,
         )
+        if prune_tools:
+            from .prune import draft_pruning
+
+            return stored_compaction(db, source, draft_pruning(plan), again=again)
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
             model_name(source, model, own_prompt),
@@ -205,13 +215,16 @@ def plan_compaction(
     limit: Size | None = None,
     window: int | None = None,
     calibration: Calibration | None = None,
+    prune_tools: bool = False,
 ) -> Plan:
     """Decide what is summarized and what is kept.
 
     `limit` is the size (tokens, messages or exchanges) that the conversation has reached: then it
     is to become so small that the limit is far again, and `keep` yields to that. `window` is the
     context window of the conversation's model in tokens, where it is known already, and
-    `calibration` how its provider counts. `pins` are pinned in addition to the source's.
+    `calibration` how its provider counts. `pins` are pinned in addition to the source's. With
+    `prune_tools` it is decided what is old as if no tool output had been shortened yet, so that it
+    does not become more from one time to the next.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
     and `ConversationError` when the conversation can't be cut, when `keep` is a percentage and the
@@ -233,7 +246,7 @@ def plan_compaction(
     body_sizes = sizes[len(sizes) - len(body) :]
     originals = by_reference(source.originals, source.fragments)
     language = language_of(originals)
-    generation = previous.marker.generation + 1 if previous else 1
+    generation = generation_of(source.messages) + 1
     request = words(language)["request"].replace("{n}", str(generation))
     request_tokens = MESSAGE_TOKENS + count_text(request)
     tokens = [calibration.tokens(size) for size in body_sizes]
@@ -245,7 +258,14 @@ def plan_compaction(
         fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
         room = calibration.tokens(_room(sum(sizes), max_summary, limit, pinned))
         allowance = _allowance(body, tokens, limit, fixed + MESSAGE_TOKENS, room)
-    cut = choose_cut(body, tokens, keep, window or 0, allowance)
+    whole = restored_from(body, source.originals)
+    weights = [
+        calibration.tokens(message_tokens(original))
+        if prune_tools and original is not now
+        else size
+        for now, original, size in zip(body, whole, tokens, strict=True)
+    ]
+    cut = choose_cut(body, weights, keep, window or 0, allowance)
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
@@ -258,7 +278,7 @@ def plan_compaction(
     if pinned and allowed is not None and allowed - pinned < SHORTEST_SUMMARY:
         raise _too_many_pins(pinned, allowed)
     head = Head(
-        messages=by_reference(body[: cut.position], source.fragments),
+        messages=by_reference(whole[: cut.position], source.fragments),
         previous=without_pins(previous.text) if previous else None,
         originals=_replaced(originals, body, cut),
         tokens=head_tokens,
@@ -290,6 +310,7 @@ def plan_compaction(
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
+        cut=cut,
         most=most,
         longer=partial(
             plan_compaction,
@@ -441,14 +462,21 @@ def carry_out(
         raise SummarizerError(f"{ex}. Nothing was written") from ex
     except CheckFailed as ex:
         raise CheckFailed(f"{ex}. Nothing was written") from ex
+    return stored_compaction(db, plan.source, draft, again=again)
+
+
+def stored_compaction(
+    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
+) -> Compaction:
+    """Store a draft, and tell what it is now. Raises `StoreError`; then nothing was written."""
     with uninterrupted():
-        stored = store_compaction(db, plan.source, draft, again=again)
+        stored = store_compaction(db, source, draft, again=again)
     return Compaction(
         **vars(draft.record),
         id=stored.conversation_id,
         turn_id=draft.turn_id,
-        source_id=plan.source.id,
-        model=plan.source.model_id,
+        source_id=source.id,
+        model=source.model_id,
         summary=draft.summary,
         is_newest=stored.is_newest,
     )

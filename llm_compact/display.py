@@ -25,6 +25,7 @@ from llm.utils import token_usage_string
 
 from .compaction import Compaction, Plan
 from .pins import pinned_tokens
+from .placeholder import PRUNE_TOOLS
 from .records import LoggedCompaction
 from .store import Draft, Record, Said, Source, Stored
 from .summary import Usage, Watch
@@ -270,6 +271,34 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
     click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
 
 
+def pruning_json(plan: Plan, record: Record) -> dict[str, Any]:
+    """The plan of `--prune-tools` as `--dry-run --json` prints it."""
+    return {
+        "id": None,
+        "source_id": plan.source.id,
+        "generation": record.generation,
+        "model": plan.source.model_id,
+        "summarizer": record.summarizer,
+        "messages_summarized": record.messages_summarized,
+        "messages_kept": record.messages_kept,
+        "exchanges_summarized": record.exchanges_summarized,
+        "exchanges_kept": record.exchanges_kept,
+        "tokens_before": record.tokens_before,
+        "tokens_after": record.tokens_after,
+        "calls": record.calls,
+        "counted_by": _counted_by(plan),
+    }
+
+
+def show_pruning(plan: Plan, record: Record) -> None:
+    """What `--prune-tools --dry-run` tells."""
+    click.echo(
+        f"Would compact conversation {plan.source.id} (generation {record.generation}) "
+        f"{record.tokens_before:,} -> {record.tokens_after:,} tokens ({_parts(record)})"
+    )
+    click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
+
+
 def show_settings(stored: Sequence[tuple[str, str]]) -> None:
     """What `llm compact settings list` prints."""
     for name, value in stored:
@@ -329,7 +358,8 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
     for name, told in rows:
         if told:
             _output(f"{name + ':':<14}{told.rstrip()}")
-    _output(f"\n{summary}")
+    if summary:
+        _output(f"\n{summary}")
 
 
 def _not_carried(c: LoggedCompaction) -> str | None:
@@ -408,6 +438,8 @@ def _counted_by(plan: Plan) -> str:
 
 def _parts(record: Record | LoggedCompaction) -> str:
     c = record
+    if c.summarizer == PRUNE_TOOLS:
+        return f"tool output shortened in {_count(c.messages_summarized, 'message')}"
     summarized = _count(c.exchanges_summarized, "exchange")
     # A cut inside the only exchange summarizes messages, and no whole exchange.
     if not c.exchanges_summarized:

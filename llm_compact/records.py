@@ -10,8 +10,9 @@ from typing import Any
 import sqlite_utils
 from llm.parts import Message
 
-from .conversation import history_of, text_of
+from .conversation import generation_of, history_of, text_of
 from .errors import ConversationError
+from .placeholder import PRUNE_TOOLS
 from .store import newest_conversation, read_chain, read_source
 
 
@@ -97,7 +98,9 @@ def lineage_of(db: sqlite_utils.Database, conversation_id: str) -> list[str]:
 
 
 def read_summary(db: sqlite_utils.Database, compaction: LoggedCompaction) -> str:
-    """The summary of a compaction, as its turn has it."""
+    """The summary of a compaction, as its turn has it; empty where there is none."""
+    if compaction.summarizer == PRUNE_TOOLS:
+        return ""
     row = next(
         db.query("select tip_message_hash from turns where id = ?", [compaction.turn_id]), None
     )
@@ -123,6 +126,8 @@ def read_context(db: sqlite_utils.Database, compaction: LoggedCompaction) -> lis
 
 
 def _is_of(messages: Sequence[Message], compaction: LoggedCompaction) -> bool:
+    if compaction.summarizer == PRUNE_TOOLS:
+        return generation_of(messages) == compaction.generation
     summary = history_of(messages).summary
     return summary is not None and summary.marker.compaction == compaction.turn_id
 

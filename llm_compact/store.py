@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -36,6 +36,7 @@ from .conversation import (
     text_of,
 )
 from .errors import AlreadyCompacted, ConversationError, StoreError
+from .placeholder import pruned_hashes, restored
 from .tokens import Reported, reported_usage
 from .transcript import by_reference
 
@@ -199,6 +200,22 @@ class Draft:
         return compacted_chain(system, self.request, self.summary, self.tail, marker)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrunedDraft(Draft):
+    """A compaction that shortens old tool output and has no summary: each message is there.
+
+    Its turn shows the last answer, because llm needs one, and that is where one goes on. `tail`
+    is what comes after that.
+    """
+
+    messages: tuple[Message, ...]
+    originals: Mapping[str, Message]
+    "The messages that were shortened, as they were, by their hash."
+
+    def chain(self, source: Source) -> list[Message]:
+        return list(self.messages)
+
+
 @dataclass(frozen=True)
 class Stored:
     """Where a compaction went."""
@@ -330,13 +347,16 @@ def read_live(
     begun_here: bool = False,
     fragments: Sequence[str] = (),
     originals: Sequence[Message] | None = None,
+    pruned: Mapping[str, Message] | None = None,
 ) -> Source:
     """A conversation that is going on, with what its log adds to that, if there is one.
 
     `begun_here` says that the prompt in progress began this conversation. `fragments` are those
     that the log may not know yet, `originals` the messages without any compaction, where somebody
-    remembers them better than a log does.
+    remembers them better than a log does, and `pruned` those of them whose tool output was
+    shortened, by their hash.
     """
+    said = restored(messages, (pruned or {}).get)
     pending = 1 if messages and is_request(messages, len(messages) - 1) else 0
     tip = _hash_of(messages[: len(messages) - pending]) or ""
     known = Source(
@@ -345,7 +365,7 @@ def read_live(
         model_id=model_id,
         tip=tip,
         messages=tuple(messages),
-        originals=tuple(history_of(messages).body if originals is None else originals),
+        originals=tuple(history_of(said).body if originals is None else originals),
         fragments=tuple(fragments),
         compacted_as=None,
         live=Live(pending, in_place=True),
@@ -363,7 +383,7 @@ def read_live(
         )
         if originals is None:
             store = LogStore(readable)  # type: ignore[no-untyped-call]
-            known = replace(known, originals=tuple(_originals(readable, store, messages)))
+            known = replace(known, originals=tuple(_originals(readable, store, said)))
         logged_fragments = _all_fragments(readable, conversation_id, logged or tip, messages)
         return replace(
             known,
@@ -606,11 +626,15 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
         {
             "id": draft.turn_id,
             "model": source.model_id,
-            "prompt": {"messages": [message.to_dict() for message in prompt]},
+            "prompt": {"messages": []},
             "messages": [answer.to_dict()],
             "usage": _usage_dict(draft.record),
         },
         model=LoggedModel(source.model_id),
+    )
+    # As they are: made from JSON, an attachment that has no type would look for one on the web.
+    response.prompt = llm.Prompt(  # type: ignore[no-untyped-call]
+        "", response.model, messages=prompt
     )
     response.set_resolved_model(draft.record.summarizer)
     conversation_id = _new_thread(db, store, source)
@@ -681,10 +705,15 @@ def _legacy_messages(db: sqlite_utils.Database, conversation_id: str) -> list[Me
 
 def _hash_of(messages: Sequence[Message]) -> str | None:
     """The hash under which the last of the messages will stand in the log."""
-    tip: str | None = None
+    return hashes_of(messages)[-1] if messages else None
+
+
+def hashes_of(messages: Sequence[Message]) -> list[str]:
+    """The hashes under which the messages stand in the log, or will."""
+    hashes: list[str] = []
     for message in messages:
-        tip = message_hash(message, tip)
-    return tip
+        hashes.append(message_hash(message, hashes[-1] if hashes else None))
+    return hashes
 
 
 class UntypedAttachment(llm.Attachment):
@@ -715,7 +744,7 @@ def _originals(
     db: sqlite_utils.Database, store: LogStore, messages: Sequence[Message]
 ) -> list[Message]:
     """The messages as if none of them had ever been compacted, as far as the log reaches."""
-    history = history_of(messages)
+    history = history_of(_unpruned(store, messages))
     if history.summary is None or not db.table("compactions").exists():
         return list(history.body)
     row = _row(
@@ -727,6 +756,18 @@ def _originals(
         return list(history.body)
     before = _originals(db, store, load_chain(store, row["source_tip_hash"]).messages)
     return [*before, *history.body[row["messages_kept"] :]]
+
+
+def _unpruned(store: LogStore, messages: Sequence[Message]) -> list[Message]:
+    """The messages with the original tool output, as far as the log has it."""
+    known: dict[str, Message] = {}
+    # The last one's chain has those before it.
+    for hash in reversed(pruned_hashes(messages)):
+        if hash not in known:
+            with suppress(KeyError):
+                chain = load_chain(store, hash)
+                known.update(zip(chain.hashes, chain.messages, strict=True))
+    return restored(messages, known.get)
 
 
 def _reported(
