@@ -40,6 +40,9 @@ def _size(reader: str) -> Callable[[click.Context, click.Parameter, str | None],
     return read
 
 
+_SUMMARIZER = "the one that summarizes"
+"The value of --check without a MODEL. It has spaces: no model has that name."
+
 _database_option = click.option(
     "-d",
     "--database",
@@ -123,6 +126,15 @@ def compact() -> None:
     help="Text that every summary keeps word for word from now on",
 )
 @click.option(
+    "check",
+    "--check",
+    metavar="[MODEL]",
+    is_flag=False,
+    flag_value=_SUMMARIZER,
+    help="Ask a model (default: the one that summarizes) for facts of what was summarized, and "
+    "store only a conversation that still tells them",
+)
+@click.option(
     "--prune-tools",
     is_flag=True,
     help="Only shorten the large tool output in the older part; no summary, no model",
@@ -152,6 +164,7 @@ def run(
     jobs: int,
     focus: str | None,
     pins: tuple[str, ...],
+    check: str | None,
     database: str | None,
     prune_tools: bool,
     dry_run: bool,
@@ -182,13 +195,15 @@ def run(
     from .compaction import carry_out, default_database, model_name, plan_compaction
     from .settings import read_settings
     from .store import open_log, read_source
-    from .summarizers import get_summarizer, planned_calls
+    from .summarizers import examiner_name, get_summarizer, planned_calls
     from .summarizers.template import load_template
 
     if focus and focus_words:
         raise click.UsageError("Use either FOCUS or --focus")
     if conversation_id == "":
         raise click.UsageError("--cid is empty")
+    if check == "":
+        raise click.UsageError("--check is empty")
     if prune_tools:
         _check_no_summary_options()
     shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
@@ -212,6 +227,9 @@ def run(
         name = model_name(source, model_id, own_prompt, stored.model)
         if dry_run:
             calls = planned_calls(name, plan.head, window)
+            if check is not None:
+                examiner_name(None if check == _SUMMARIZER else check, name)
+                calls += 1
             if json_output:
                 display.show_json(display.plan_json(plan, name, calls))
             elif not quiet:
@@ -222,11 +240,13 @@ def run(
         )
         if not quiet:
             display.show_start(plan, summarizer.name)
-        compaction = carry_out(db, plan, summarizer, watch=shown, again=again)
+        asked = check == _SUMMARIZER or check or False
+        compaction = carry_out(db, plan, summarizer, watch=shown, check=asked, again=again)
     shown.finish(compaction.summary)
     if json_output:
         display.show_json(display.compaction_json(compaction))
     if not quiet:
+        display.show_check(compaction)
         display.show_done(compaction, database)
     if usage:
         display.show_usage(compaction.usage)
@@ -243,6 +263,7 @@ _OF_SUMMARIES = {
     "jobs": "--jobs",
     "focus": "--focus",
     "from_original": "--from-original",
+    "check": "--check",
     "usage": "-u",
 }
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import llm
 import sqlite_utils
@@ -20,7 +21,7 @@ from llm.utils import monotonic_ulid
 from .check import check_language, check_length, harmless, summary_text
 from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
-from .errors import ConversationError, NothingToCompact, SummarizerError
+from .errors import CheckFailed, ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, with_pins, without_pins
 from .placeholder import restored_from
@@ -39,7 +40,7 @@ from .store import (
 )
 from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider
 from .summarizers.template import load_template
-from .summary import Answer, Head, Summarizer, Usage, Watch, with_record_line
+from .summary import Answer, Head, Summarizer, Usage, Watch, is_record_line, with_record_line
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
@@ -55,6 +56,9 @@ from .tokens import (
 from .transcript import by_reference
 from .values import group_of, lost_values, with_values
 from .windows import context_window
+
+if TYPE_CHECKING:
+    from .examination import Examination
 
 # Where a summary would have to be shorter than this (tokens), no model needs to be asked.
 SHORTEST_SUMMARY = 2
@@ -94,8 +98,10 @@ class Plan:
     room: int
     "The plain count that the summary has to stay below."
     cut: Cut
-    most: int | None = None
+    most: int | None
     "The plain count above which the summary is refused, pins included."
+    longer: Callable[[], Plan]
+    "The same with a tail that is one exchange or round longer. Raises `NothingToCompact`."
     pins: tuple[str, ...] = ()
     "Those of the head's that are new, to be stored with the compaction."
 
@@ -135,6 +141,7 @@ def compact(
     focus: str | None = None,
     from_original: bool = False,
     pins: Sequence[str] = (),
+    check: bool | str = False,
     prune_tools: bool = False,
     again: bool = False,
 ) -> Compaction:
@@ -146,8 +153,10 @@ def compact(
     `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
     "32k" (the summarizer's context window). `from_original` summarizes the original messages of
     all generations instead of the previous summary. `pins` are texts that are kept word for word,
-    in this and in every later generation. With `prune_tools` there is no summary and no
-    summarizer: only the large tool output in the older part is shortened.
+    in this and in every later generation. `check` asks a model for facts of the summarized part
+    before anything is stored: the summarizer with `True`, or the one that is named. With
+    `prune_tools` there is no summary and no summarizer: only the large tool output in the older
+    part is shortened.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -180,7 +189,7 @@ def compact(
             jobs=jobs,
             template=own_prompt,
         )
-        return carry_out(db, plan, summarizer, again=again)
+        return carry_out(db, plan, summarizer, check=check, again=again)
 
 
 def model_name(
@@ -304,6 +313,19 @@ def plan_compaction(
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
         cut=cut,
         most=most,
+        longer=partial(
+            plan_compaction,
+            source,
+            keep=Size(len(body) - cut.position + 1, "messages"),
+            max_summary=max_summary,
+            focus=focus,
+            from_original=from_original,
+            pins=pins,
+            again=True,
+            limit=limit,
+            window=window,
+            calibration=calibration,
+        ),
         pins=new_pins,
     )
 
@@ -422,17 +444,25 @@ def carry_out(
     summarizer: Summarizer,
     *,
     watch: Watch | None = None,
+    check: bool | str = False,
     again: bool = False,
 ) -> Compaction:
     """Summarize, check and store. `watch` is told how the summary comes about.
 
-    Raises `SummarizerError`, `NothingToCompact` or `StoreError`; then nothing was written.
+    `check` says that a model is asked for facts of the head, too, and which one if not the
+    summarizer. Raises `SummarizerError`, `CheckFailed`, `NothingToCompact` or `StoreError`; then
+    nothing was written.
     """
     check_writable(db)
     try:
+        examination = _examination(plan, summarizer, check) if check else None
         draft = draft_compaction(plan, summarizer, watch=watch)
+        if examination:
+            draft = examination.passed(draft)
     except SummarizerError as ex:
         raise SummarizerError(f"{ex}. Nothing was written") from ex
+    except CheckFailed as ex:
+        raise CheckFailed(f"{ex}. Nothing was written") from ex
     return stored_compaction(db, plan.source, draft, again=again)
 
 
@@ -471,15 +501,9 @@ def draft_compaction(
         told = str(ex).rstrip(". ")
         raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
     duration_ms = int((time.monotonic() - started) * 1_000)
-    size = count_text(summary)
-    summary_tokens = plan.calibration.tokens(size)
-    tokens_after = plan.tokens_kept + plan.calibration.tokens(MESSAGE_TOKENS + size)
-    # What a provider counted and we did not (an image, say) must not pass for a gain.
-    if size >= plan.room or tokens_after >= plan.tokens_before:
+    summary_tokens, tokens_after, is_gain = _outcome(plan, count_text(summary))
+    if not is_gain:
         raise _no_gain(plan, summarizer, summary_tokens, is_written_by_model=answer.usage.calls > 0)
-    found = [fact for fact in plan.head.facts if fact.is_used]
-    # A secret was not lost, it was left out.
-    lost = [x for x in lost_values(found, summary, plan.tail) if redacted(x.value) == x.value]
     record = Record(
         generation=plan.generation,
         trigger=trigger,
@@ -498,9 +522,7 @@ def draft_compaction(
         calls=answer.usage.calls,
         duration_ms=duration_ms,
         datetime_utc=date.isoformat(),
-        values_found=len(found),
-        values_lost=len(lost),
-        lost=[{"value": fact.value, "kind": group_of(fact)} for fact in lost],
+        **_values(plan, summary),
     )
     return Draft(
         turn_id=str(monotonic_ulid()).lower(),
@@ -511,6 +533,60 @@ def draft_compaction(
         record=record,
         pins=plan.pins,
     )
+
+
+def _values(plan: Plan, summary: str) -> dict[str, Any]:
+    """What the record says of the exact values that were found, and of those that are lost."""
+    found = [fact for fact in plan.head.facts if fact.is_used]
+    # A secret was not lost, it was left out.
+    lost = [x for x in lost_values(found, summary, plan.tail) if redacted(x.value) == x.value]
+    return {
+        "values_found": len(found),
+        "values_lost": len(lost),
+        "lost": [{"value": fact.value, "kind": group_of(fact)} for fact in lost],
+    }
+
+
+def redrafted(plan: Plan, draft: Draft, summary: str) -> Draft | None:
+    """The draft of a plan with another summary, None where that is too long, or nothing gained."""
+    first_line, _, rest = summary.partition("\n")
+    if is_record_line(first_line):
+        # It says how many messages are summarized, and another plan may summarize fewer.
+        summary = with_record_line(rest.lstrip("\n"), plan.head)
+    size = count_text(summary)
+    summary_tokens, tokens_after, is_gain = _outcome(plan, size)
+    if not is_gain or (plan.most is not None and size > plan.most):
+        return None
+    record = replace(
+        draft.record,
+        messages_summarized=plan.messages_summarized,
+        messages_kept=plan.messages_kept,
+        exchanges_summarized=plan.exchanges_summarized,
+        exchanges_kept=plan.exchanges_kept,
+        **_values(plan, summary),
+        tokens_after=tokens_after,
+        summary_tokens=summary_tokens,
+    )
+    tail, stands_for = plan.tail, plan.stands_for
+    return replace(draft, summary=summary, tail=tail, stands_for=stands_for, record=record)
+
+
+def _outcome(plan: Plan, size: int) -> tuple[int, int, bool]:
+    """A summary's tokens and those of the new conversation, and whether that is smaller."""
+    summary_tokens = plan.calibration.tokens(size)
+    tokens_after = plan.tokens_kept + plan.calibration.tokens(MESSAGE_TOKENS + size)
+    # What a provider counted and we did not (an image, say) must not pass for a gain.
+    return summary_tokens, tokens_after, size < plan.room and tokens_after < plan.tokens_before
+
+
+def _examination(plan: Plan, summarizer: Summarizer, check: bool | str) -> Examination:
+    """The check by a model. What speaks against it is known before a summary is paid for."""
+    # Few ask for it, and it needs the pipeline itself.
+    from .examination import Examination
+    from .questions import get_examiner
+
+    examiner = get_examiner(None if check is True else str(check), summarizer)
+    return Examination(plan, summarizer, examiner)
 
 
 def _checked(answer: Answer, plan: Plan) -> str:

@@ -171,6 +171,30 @@ def show_done(compaction: Compaction, database: str | None) -> None:
         click.echo(f"Not carried over: {told}; llm compact show{which} --lost", err=True)
 
 
+def show_check(compaction: Compaction) -> None:
+    """What a check has come to, if there was one."""
+    told = _check(compaction)
+    if told:
+        click.echo(f"Checked with {told}", err=True)
+
+
+def _check(record: Record | LoggedCompaction) -> str | None:
+    c = record
+    if c.check_model is None or c.check_asked is None or c.check_passed is None:
+        return None
+    if not c.check_asked:
+        return f"{c.check_model}: nothing could be asked"
+    told = (
+        f"{c.check_model}: {c.check_passed} of {c.check_asked} answered from the new conversation"
+    )
+    overlooked = c.check_asked - c.check_passed
+    if overlooked:
+        told += f", {overlooked} not found though word for word in it"
+    if c.check_repairs:
+        told += f" (repaired: {c.check_repairs.replace(',', ', ')})"
+    return told
+
+
 def show_usage(usage: Usage) -> None:
     """The summarizer's tokens, worded as llm does."""
     used = token_usage_string(usage.input, usage.output, None) or "not reported"
@@ -204,6 +228,10 @@ def compaction_json(compaction: Compaction) -> dict[str, Any]:
         "values_found": c.values_found,
         "values_lost": c.values_lost,
         "lost": c.lost,
+        "check_model": c.check_model,
+        "check_asked": c.check_asked,
+        "check_passed": c.check_passed,
+        "check_repairs": c.check_repairs,
     }
 
 
@@ -331,6 +359,7 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
         ("summarizer", ", ".join(filter(None, [c.summarizer, _count(c.calls or 0, "call"), took]))),
         ("usage", used if c.calls else None),
         ("instructions", c.instructions),
+        ("checked", _check(c)),
         ("not carried", _not_carried(c)),
     ]
     for name, told in rows:

@@ -17,6 +17,10 @@ class SummarizerError(CompactionError):
     """The summarizer is unknown, failed, or gave an answer that must not be stored."""
 
 
+class CheckFailed(CompactionError):
+    """Facts of the conversation are missing in the compacted one, or nobody could look for them."""
+
+
 class StoreError(CompactionError):
     """The log database could not be read or written."""
 

@@ -44,6 +44,10 @@ class LoggedCompaction:
     calls: int | None
     duration_ms: int | None
     datetime_utc: str
+    check_model: str | None
+    check_asked: int | None
+    check_passed: int | None
+    check_repairs: str | None
     values_found: int | None
     values_lost: int | None
     lost: tuple[Mapping[str, Any], ...] | None

@@ -70,7 +70,7 @@ def with_rules(summary: str, head: Head) -> str:
     missing = [rule for rule in chosen_rules(head) if _plain(rule.text) not in quoted]
     if not missing:
         return summary
-    return _added(summary, f"## {words(head.language)['rules']}", list(map(_line, missing)))
+    return with_lines(summary, f"## {words(head.language)['rules']}", list(map(_line, missing)))
 
 
 def chosen_rules(head: Head) -> list[Rule]:
@@ -91,6 +91,20 @@ def rules_tokens(head: Head) -> int:
     lines = [_line(rule) for rule in chosen_rules(head)]
     heading = f"\n\n## {words(head.language)['rules']}"
     return count_text("\n".join([heading, *lines])) + 2 if lines else 0
+
+
+def with_lines(summary: str, heading: str, lines: Sequence[str]) -> str:
+    """The summary with more lines at the end of a section, or with that section behind it."""
+    written = summary.rstrip().splitlines()
+    places = [at for at, line in enumerate(written) if line.rstrip() == heading]
+    if not places:
+        return "\n".join([*written, "", heading, *lines])
+    end = places[0] + 1
+    while end < len(written) and not re.match(r"#{1,6}\s", written[end]):
+        end += 1
+    before = "\n".join(written[:end]).rstrip()
+    rest = ["", *written[end:]] if end < len(written) else []
+    return "\n".join([before, *lines, *rest])
 
 
 def _quotes(text: str) -> Iterator[str]:
@@ -136,20 +150,6 @@ def _is_all_rules(whole: str, said: Sequence[str], rules: Sequence[str]) -> bool
 
 def _line(rule: Rule) -> str:
     return f'- "{rule.text}" [{rule.message}]'
-
-
-def _added(summary: str, heading: str, lines: Sequence[str]) -> str:
-    """The summary with more lines at the end of a section, or with that section behind it."""
-    written = summary.rstrip().splitlines()
-    places = [at for at, line in enumerate(written) if line.rstrip() == heading]
-    if not places:
-        return "\n".join([*written, "", heading, *lines])
-    end = places[0] + 1
-    while end < len(written) and not re.match(r"#{1,6}\s", written[end]):
-        end += 1
-    before = "\n".join(written[:end]).rstrip()
-    rest = ["", *written[end:]] if end < len(written) else []
-    return "\n".join([before, *lines, *rest])
 
 
 def _plain(text: str) -> str:

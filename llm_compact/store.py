@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,17 @@ def add_values(db: sqlite_utils.Database) -> None:
     table.add_column("lost", str)
 
 
+@migrations()
+def add_check_to_compactions(db: sqlite_utils.Database) -> None:
+    for name, kind in (
+        ("check_model", str),
+        ("check_asked", int),
+        ("check_passed", int),
+        ("check_repairs", str),
+    ):
+        db.table("compactions").add_column(name, kind)
+
+
 @dataclass(frozen=True)
 class Live:
     """What is different about a conversation that is going on in this process."""
@@ -173,6 +184,12 @@ class Record:
     "How many of them are neither in the summary nor in the messages kept."
     lost: list[dict[str, str]] | None
     "These, each with its kind, the most used first. All three are None for a pruning."
+    check_model: str | None = field(default=None, kw_only=True)
+    "Who looked for facts of the head in the new conversation, if anybody did."
+    check_asked: int | None = field(default=None, kw_only=True)
+    check_passed: int | None = field(default=None, kw_only=True)
+    check_repairs: str | None = field(default=None, kw_only=True)
+    "What it took: `facts`, `tail` and `summary`, with commas between; empty for nothing."
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ TOOL_OUTPUT_CHARACTERS = 4_000
 FRAGMENT_CHARACTERS = 500
 "A fragment that is longer is told by its beginning: it is a document, not something that was said."
 
+FRAGMENT_NOTE = "characters of a fragment"
+"What stands there instead of it, behind their number."
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -90,9 +93,7 @@ def _without(fragments: Sequence[str], part: Part) -> Part:
     for fragment in fragments:
         if fragment in text:
             beginning = " ".join(fragment[:80].split())
-            text = text.replace(
-                fragment, f"({len(fragment):,} characters of a fragment: {beginning}…)"
-            )
+            text = text.replace(fragment, f"({len(fragment):,} {FRAGMENT_NOTE}: {beginning}…)")
     return replace(part, text=text)
 
 

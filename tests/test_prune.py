@@ -264,6 +264,7 @@ def test_a_dry_run_tells_the_gain_and_writes_nothing(agent_talk: str, run: Run, 
         ["--focus", "tides"],
         ["the tides"],
         ["--from-original"],
+        ["--check"],
         ["-u"],
     ],
 )

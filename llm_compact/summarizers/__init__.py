@@ -43,6 +43,14 @@ def get_summarizer(
     )
 
 
+def examiner_name(name: str | None, summarizer_name: str) -> str:
+    """Who answers. Raises `SummarizerError` where it would be no model."""
+    chosen = name or summarizer_name
+    if chosen == EXTRACTIVE:
+        raise SummarizerError("extractive can't answer questions. Name a model: --check MODEL")
+    return chosen
+
+
 def has_same_provider(summarizer: str, model_id: str) -> bool:
     """Whether a summarizer is the conversation's model, or one that its provider runs too.
 

@@ -50,6 +50,14 @@ class Notes:
     whole: str = ""
 
 
+@dataclass(frozen=True)
+class CheckPrompts:
+    """What a model is told that looks for facts of the old conversation in the new one."""
+
+    system: str
+    prompt: str
+
+
 def prompts_for(window: int | None) -> Prompts:
     """The prompts for a context window of so many tokens."""
     return _load("small" if window and window < SMALL_WINDOW else "summarize")
@@ -64,6 +72,12 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 def notes() -> Notes:
     """What each kind of call needs besides the words of a template."""
     return Notes(**_read("notes"))
+
+
+@cache
+def check_prompts() -> CheckPrompts:
+    """The prompts of a check, whatever the window."""
+    return CheckPrompts(**_read("check"))
 
 
 @cache
