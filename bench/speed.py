@@ -34,8 +34,9 @@ from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 from synthetic import SYSTEM, Line, conversation
 from tiktoken_ext import openai_public
 
-from llm_compact.compaction import carry_out, plan_compaction
+from llm_compact.compaction import carry_out
 from llm_compact.estimate import estimate
+from llm_compact.plan import plan_compaction
 from llm_compact.store import open_log, read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer

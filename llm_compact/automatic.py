@@ -19,16 +19,7 @@ from llm.parts import Message
 from llm.utils import monotonic_ulid
 
 from .background import Steps, Wait, drive, drive_async, in_background
-from .compaction import (
-    MOST_LEFT,
-    Plan,
-    Trigger,
-    draft_compaction,
-    fixed_size,
-    plan_compaction,
-    size_of,
-    uninterrupted,
-)
+from .compaction import Trigger, draft_compaction, uninterrupted
 from .conversation import history_of, local_calls, text_of
 from .errors import (
     CompactionError,
@@ -41,6 +32,7 @@ from .errors import (
 from .meter import Meter
 from .overflow import overflow_in
 from .placeholder import PRUNE_TOOLS, restored
+from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
 from .prune import draft_pruning
 from .settings import remember_window

@@ -13,8 +13,8 @@ from click_default_group import DefaultGroup
 if TYPE_CHECKING:
     import sqlite_utils
 
-    from .compaction import Plan
     from .display import Shown
+    from .plan import Plan
     from .tokens import Size
 
 # Each `llm` command imports this module, so what a command needs is imported when it runs.
@@ -192,7 +192,8 @@ def run(
         llm compact -c --prune-tools
     """
     from . import display
-    from .compaction import carry_out, default_database, model_name, plan_compaction
+    from .compaction import carry_out, default_database, model_name
+    from .plan import plan_compaction
     from .settings import read_settings
     from .store import open_log, read_source
     from .summarizers import examiner_name, get_summarizer, planned_calls

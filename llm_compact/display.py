@@ -23,9 +23,10 @@ from llm.parts import (
 )
 from llm.utils import token_usage_string
 
-from .compaction import Compaction, Plan
+from .compaction import Compaction
 from .pins import pinned_tokens
 from .placeholder import PRUNE_TOOLS
+from .plan import Plan
 from .records import LoggedCompaction
 from .store import Draft, Record, Said, Source, Stored
 from .summary import Usage, Watch

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
 
-from .compaction import Plan, draft_compaction, redrafted
+from .compaction import draft_compaction, redrafted
 from .conversation import history_of
 from .errors import CheckFailed, CompactionError, NothingToCompact, SummarizerError
+from .plan import Plan
 from .questions import (
     Question,
     check_window,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from .tokens import Size, parse_keep, parse_length, parse_threshold, parse_tokens
 
 if TYPE_CHECKING:
-    from .compaction import Plan
+    from .plan import Plan
     from .store import Draft, Source, Stored
 
 TIMEOUT = 120.0
