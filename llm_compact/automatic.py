@@ -5,12 +5,11 @@ The same steps serve sync and async models. They wait for a summarizer and for n
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import llm
@@ -20,7 +19,7 @@ from llm.utils import monotonic_ulid
 
 from .background import Steps, Wait, drive, drive_async, in_background
 from .compaction import Trigger, draft_compaction, uninterrupted
-from .conversation import history_of, local_calls, text_of
+from .conversation import local_calls
 from .errors import (
     CompactionError,
     ConversationError,
@@ -30,15 +29,15 @@ from .errors import (
     SummarizerError,
 )
 from .meter import Meter
+from .ongoing import Ongoing, fragments_of, name_of, overhead_of
 from .overflow import overflow_in
-from .placeholder import PRUNE_TOOLS, restored
+from .placeholder import PRUNE_TOOLS
 from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
 from .prune import draft_pruning
 from .settings import remember_window
 from .store import (
     Draft,
-    PrunedDraft,
     Source,
     Stored,
     check_writable,
@@ -51,8 +50,8 @@ from .store import (
 from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
 from .summarizers.call import LIMIT_OPTIONS
 from .summary import Summarizer
-from .tokens import UNKNOWN, Size, count_text, reported_usage
-from .turns import AnyConversation, AnyModel, Call, ChainPrompt
+from .tokens import UNKNOWN, Size, reported_usage
+from .turns import AnyModel, Call, ChainPrompt
 from .windows import context_window
 
 T = TypeVar("T")
@@ -65,42 +64,11 @@ LEAST_SHARE = 4
 "A quarter of it is there for the request, however long an answer may be."
 HARDER = 0.7
 "The share of a request that was too long which is the limit after that."
-NAME_LENGTH = 32
-"Characters of a conversation's name, as llm cuts it."
-
 _COMMAND = "!compact"
 _NOTHING: Any = object()
 
 # A model may call other models, and a summarizer may be such a model: what they say is theirs.
 _is_inside: ContextVar[bool] = ContextVar("llm_compact_is_inside", default=False)
-
-
-@dataclass
-class Ongoing:
-    """What is known of a conversation in this process."""
-
-    meter: Meter
-    is_begun_here: bool = False
-    "Whether the prompt in progress began it, with a compaction that was written."
-    ceiling: int | None = None
-    "Tokens that a provider has refused as too many."
-    known: tuple[str, Sequence[Message], int] | None = None
-    "The last compaction, the original messages at that time, and how many of them were kept."
-    pruned: dict[str, Message] = field(default_factory=dict)
-    "The messages whose tool output was shortened, as they were, by their hash."
-    is_full: bool = False
-    "Whether it was told that nothing can be made smaller."
-    commands: list[llm.Prompt] = field(default_factory=list)
-    "Commands since the last prompt: what was attached to them belongs to the next one."
-    surplus: int | None = None
-    "What a compaction left besides what has to stay, while that is above the limit together."
-
-    def remember(self, source: Source, draft: Draft) -> None:
-        """Keep what a compaction takes out of the conversation: there may be no log that has it."""
-        if isinstance(draft, PrunedDraft):
-            self.pruned.update(draft.originals)
-        else:
-            self.known = (draft.turn_id, source.originals, len(draft.tail))
 
 
 class Session:
@@ -394,10 +362,10 @@ class Session:
                 conversation.id,
                 call.model.model_id,
                 messages,
-                name=_name(messages),
+                name=name_of(messages),
                 begun_here=ongoing.is_begun_here,
-                fragments=_fragments(conversation, call.prompt),
-                originals=_remembered(ongoing, messages),
+                fragments=fragments_of(conversation, call.prompt),
+                originals=ongoing.originals_of(messages),
                 pruned=ongoing.pruned,
             )
 
@@ -426,7 +394,7 @@ class Session:
         conversation = call.conversation
         ongoing = self._ongoing.get(id(conversation))
         if ongoing is None:
-            overhead = _overhead(call.prompt)
+            overhead = overhead_of(call.prompt)
             ongoing = Ongoing(Meter(replace(UNKNOWN, overhead=overhead)))
             # To count without the log is less exact, and no reason to leave a prompt unanswered.
             with suppress(StoreError), self._log() as db:
@@ -579,52 +547,7 @@ async def _chunks_async(call: Call) -> AsyncIterator[Any]:
         yield chunk
 
 
-def _overhead(prompt: llm.Prompt) -> int:
-    """The plain count of what goes with each request and belongs to no message."""
-    schemas: list[dict[str, Any]] = [
-        {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-        for tool in prompt.tools
-        if isinstance(tool, llm.Tool)
-    ]
-    if prompt.schema:
-        schemas.append({"schema": prompt.schema})
-    return sum(count_text(json.dumps(schema, default=str)) for schema in schemas)
-
-
 def _reserve(prompt: llm.Prompt, window: int) -> int:
     """The tokens of a context window that are kept for the answer."""
     limits = [getattr(prompt.options, name, None) for name in LIMIT_OPTIONS]
     return next((limit for limit in limits if isinstance(limit, int)), window // ANSWER_SHARE)
-
-
-def _name(messages: Sequence[Message]) -> str | None:
-    """What a conversation is called that nobody has logged yet: its first words, as llm does."""
-    said = (" ".join(text_of(message).split()) for message in messages if message.role == "user")
-    words = next((text for text in said if text), None)
-    if words is None or len(words) <= NAME_LENGTH:
-        return words
-    return words[: NAME_LENGTH - 1] + "…"
-
-
-def _fragments(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]:
-    """The fragments of the prompts in this process. A tool loop has them on its first alone."""
-    prompts = [*(response.prompt for response in conversation.responses), prompt]
-    # As they are: llm's know where they came from, which a plain text does not.
-    return list(
-        dict.fromkeys(
-            fragment
-            for each in prompts
-            for fragment in [*(each.fragments or []), *(each.system_fragments or [])]
-        )
-    )
-
-
-def _remembered(ongoing: Ongoing, messages: Sequence[Message]) -> list[Message] | None:
-    """The original messages, if this process has compacted them."""
-    history = history_of(messages)
-    if ongoing.known is None or history.summary is None:
-        return None
-    compaction, originals, kept = ongoing.known
-    if history.summary.marker.compaction != compaction:
-        return None
-    return [*originals, *restored(history.body[kept:], ongoing.pruned.get)]
