@@ -40,10 +40,13 @@ from .errors import (
 )
 from .meter import Meter
 from .overflow import overflow_in
+from .placeholder import PRUNE_TOOLS, restored
 from .policy import Policy, Voice
+from .prune import draft_pruning
 from .settings import remember_window
 from .store import (
     Draft,
+    PrunedDraft,
     Source,
     Stored,
     check_writable,
@@ -91,12 +94,21 @@ class Ongoing:
     "Tokens that a provider has refused as too many."
     known: tuple[str, Sequence[Message], int] | None = None
     "The last compaction, the original messages at that time, and how many of them were kept."
+    pruned: dict[str, Message] = field(default_factory=dict)
+    "The messages whose tool output was shortened, as they were, by their hash."
     is_full: bool = False
     "Whether it was told that nothing can be made smaller."
     commands: list[llm.Prompt] = field(default_factory=list)
     "Commands since the last prompt: what was attached to them belongs to the next one."
     surplus: int | None = None
     "What a compaction left besides what has to stay, while that is above the limit together."
+
+    def remember(self, source: Source, draft: Draft) -> None:
+        """Keep what a compaction takes out of the conversation: there may be no log that has it."""
+        if isinstance(draft, PrunedDraft):
+            self.pruned.update(draft.originals)
+        else:
+            self.known = (draft.turn_id, source.originals, len(draft.tail))
 
 
 class Session:
@@ -307,12 +319,14 @@ class Session:
         )
         name = self.policy.summarizer or call.model.model_id
         self._check_log()
-        draft = yield from self._draft(call, plan, name, trigger, is_needed)
+        draft = self._pruned(plan, limit, trigger)
+        if draft is None:
+            draft = yield from self._draft(call, plan, name, trigger, is_needed)
         stored = self._store(source, draft)
         # Where extractive stood in, the summarizer has failed all the same.
-        if name == EXTRACTIVE or draft.record.summarizer != EXTRACTIVE:
+        if name == EXTRACTIVE or draft.record.summarizer not in (EXTRACTIVE, PRUNE_TOOLS):
             self._failures = 0
-        ongoing.known = (draft.turn_id, source.originals, len(draft.tail))
+        ongoing.remember(source, draft)
         ongoing.meter.restart()
         if stored:
             call.conversation.id = stored.conversation_id
@@ -322,6 +336,17 @@ class Session:
         call.response.prompt = ChainPrompt(call.prompt, draft.chain(source))
         self.voice.compacted(source, draft, stored)
         return replace(call, prompt=call.response.prompt)
+
+    def _pruned(self, plan: Plan, limit: Size | None, trigger: Trigger) -> Draft | None:
+        """The conversation with its old tool output shortened, where that is enough."""
+        # What leaves less than any compaction may leave is far from the limit again.
+        if trigger != "auto" or limit is None or limit.unit != "tokens":
+            return None
+        try:
+            draft = draft_pruning(plan, trigger=trigger, is_logged=self.policy.is_stored)
+        except NothingToCompact:
+            return None
+        return draft if draft.record.tokens_after < limit.value * MOST_LEFT else None
 
     def _draft(
         self, call: Call, plan: Plan, name: str, trigger: Trigger, is_needed: bool
@@ -381,6 +406,7 @@ class Session:
                 begun_here=ongoing.is_begun_here,
                 fragments=_fragments(conversation, call.prompt),
                 originals=_remembered(ongoing, messages),
+                pruned=ongoing.pruned,
             )
 
     @contextmanager
@@ -609,4 +635,4 @@ def _remembered(ongoing: Ongoing, messages: Sequence[Message]) -> list[Message] 
     compaction, originals, kept = ongoing.known
     if history.summary.marker.compaction != compaction:
         return None
-    return [*originals, *history.body[kept:]]
+    return [*originals, *restored(history.body[kept:], ongoing.pruned.get)]

@@ -11,6 +11,9 @@ import click
 from click_default_group import DefaultGroup
 
 if TYPE_CHECKING:
+    import sqlite_utils
+
+    from .compaction import Plan
     from .display import Shown
     from .tokens import Size
 
@@ -35,6 +38,14 @@ def _size(reader: str) -> Callable[[click.Context, click.Parameter, str | None],
             raise click.BadParameter(str(ex), ctx, param) from ex
 
     return read
+
+
+_database_option = click.option(
+    "-d",
+    "--database",
+    type=click.Path(readable=True, dir_okay=False),
+    help="Path to log database",
+)
 
 
 @click.group(name="compact", cls=DefaultGroup, default="run", default_if_no_args=True)
@@ -105,11 +116,18 @@ def compact() -> None:
 )
 @click.option("--focus", help="What the summary should look after, the same as FOCUS")
 @click.option(
-    "-d",
-    "--database",
-    type=click.Path(readable=True, dir_okay=False),
-    help="Path to log database",
+    "pins",
+    "--pin",
+    metavar="TEXT",
+    multiple=True,
+    help="Text that every summary keeps word for word from now on",
 )
+@click.option(
+    "--prune-tools",
+    is_flag=True,
+    help="Only shorten the large tool output in the older part; no summary, no model",
+)
+@_database_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
 @click.option(
     "--from-original",
@@ -133,7 +151,9 @@ def run(
     window: int | None,
     jobs: int,
     focus: str | None,
+    pins: tuple[str, ...],
     database: str | None,
+    prune_tools: bool,
     dry_run: bool,
     from_original: bool,
     again: bool,
@@ -145,7 +165,8 @@ def run(
     Compact a conversation and print the summary
 
     The summary and the most recent exchanges become a new conversation, which llm -c goes on
-    with. The original stays in the log. FOCUS says what the summary should look after.
+    with. The original stays in the log. FOCUS says what the summary should look after. Quote it,
+    or use --focus: a first word such as list or show is taken for a command.
 
     Example usage:
 
@@ -153,7 +174,9 @@ def run(
         llm compact -c
         llm compact -c 'keep the schema decisions and the open migration'
         llm compact -c -m gpt-5-nano --keep 4x
+        llm compact -c --pin 'The release is on Friday'
         llm compact -c -m extractive --dry-run
+        llm compact -c --prune-tools
     """
     from . import display
     from .compaction import carry_out, default_database, model_name, plan_compaction
@@ -166,6 +189,8 @@ def run(
         raise click.UsageError("Use either FOCUS or --focus")
     if conversation_id == "":
         raise click.UsageError("--cid is empty")
+    if prune_tools:
+        _check_no_summary_options()
     shown = display.Shown(summary=not (json_output or quiet), progress=not quiet)
     with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
         stored = read_settings()
@@ -176,8 +201,13 @@ def run(
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
             from_original=from_original,
+            pins=pins,
             again=again,
+            prune_tools=prune_tools,
         )
+        if prune_tools:
+            _prune(db, plan, database, dry_run, again, json_output, quiet)
+            return
         own_prompt = load_template(template) if template else None
         name = model_name(source, model_id, own_prompt, stored.model)
         if dry_run:
@@ -200,6 +230,268 @@ def run(
         display.show_done(compaction, database)
     if usage:
         display.show_usage(compaction.usage)
+
+
+_OF_SUMMARIES = {
+    "focus_words": "FOCUS",
+    "model_id": "-m",
+    "options": "-o",
+    "key": "--key",
+    "max_summary": "--max-summary",
+    "template": "-t",
+    "window": "--window",
+    "jobs": "--jobs",
+    "focus": "--focus",
+    "from_original": "--from-original",
+    "usage": "-u",
+}
+
+
+def _check_no_summary_options() -> None:
+    """Raises `click.UsageError` for an option that says something about a summary."""
+    context = click.get_current_context()
+    for name, value in context.params.items():
+        # Whoever has set LLM_COMPACT_MODEL asked for nothing here.
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if name in _OF_SUMMARIES and is_given and value:
+            raise click.UsageError(
+                f"--prune-tools writes no summary: leave out {_OF_SUMMARIES[name]}"
+            )
+
+
+def _prune(
+    db: sqlite_utils.Database,
+    plan: Plan,
+    database: str | None,
+    dry_run: bool,
+    again: bool,
+    json_output: bool,
+    quiet: bool,
+) -> None:
+    from . import display
+    from .compaction import stored_compaction
+    from .prune import draft_pruning
+
+    draft = draft_pruning(plan)
+    if dry_run:
+        if json_output:
+            display.show_json(display.pruning_json(plan, draft.record))
+        elif not quiet:
+            display.show_pruning(plan, draft.record)
+        return
+    compaction = stored_compaction(db, plan.source, draft, again=again)
+    if json_output:
+        display.show_json(display.compaction_json(compaction))
+    if not quiet:
+        display.show_done(compaction, database)
+
+
+@compact.command(name="list")  # type: ignore[untyped-decorator]
+@click.option(
+    "conversation_id", "--cid", "--conversation", help="Only what this conversation belongs to"
+)
+@click.option("--count", type=click.IntRange(min=1), help="How many, the newest ones")
+@click.option("json_output", "--json", is_flag=True, help="Output as JSON")
+@_database_option
+def list_(
+    conversation_id: str | None, count: int | None, json_output: bool, database: str | None
+) -> None:
+    """
+    List compactions, newest first
+
+    Each line: the new conversation, when, generation, tokens before and after, what made it
+    happen, who summarized, the conversation it came from, its name.
+
+    Example usage:
+
+    \b
+        llm compact list --count 5
+        llm compact list --cid 01jm8ec74wxsdatyn5pq1fp0s5
+    """
+    from . import display
+    from .records import read_compactions
+
+    with _log(database) as db:
+        compactions = read_compactions(db, conversation_id)[:count]
+    if json_output:
+        display.show_json([display.logged_json(compaction) for compaction in compactions])
+    else:
+        display.show_list(compactions)
+
+
+@compact.command(name="show")  # type: ignore[untyped-decorator]
+@click.argument("id", required=False)
+@click.option(
+    "_continue", "-c", "--continue", is_flag=True, help="Show that of the most recent conversation"
+)
+@click.option("--lost", is_flag=True, help="Only the exact values that were not carried over")
+@click.option("--context", is_flag=True, help="The whole compacted conversation instead")
+@click.option("json_output", "--json", is_flag=True, help="Output as JSON")
+@_database_option
+def show(
+    id: str | None,
+    _continue: bool,
+    lost: bool,
+    context: bool,
+    json_output: bool,
+    database: str | None,
+) -> None:
+    """
+    Show a compaction: its record and its summary
+
+    ID is a compacted conversation, the turn of a compaction, or a conversation that was
+    compacted. Without it, the conversation that llm -c would continue.
+
+    Example usage:
+
+    \b
+        llm compact show
+        llm compact show 01jm8ec74wxsdatyn5pq1fp0s5 --context
+    """
+    from . import display
+    from .records import find_compaction, lineage_of, read_context, read_summary
+
+    if id is not None and _continue:
+        raise click.UsageError("Use either ID or -c")
+    if lost and context:
+        raise click.UsageError("Use either --lost or --context")
+    if id == "":
+        raise click.UsageError("ID is empty")
+    with _log(database) as db:
+        compaction = find_compaction(db, id)
+        lineage = lineage_of(db, compaction.conversation_id)
+        summary = read_summary(db, compaction)
+        messages = read_context(db, compaction) if context else None
+    if json_output:
+        data = display.logged_json(compaction) | {"lineage": lineage, "summary": summary}
+        if messages is not None:
+            data["messages"] = [message.to_dict() for message in messages]
+        display.show_json(data)
+    elif messages is not None:
+        display.show_context(messages)
+    elif lost:
+        display.show_lost(compaction)
+    else:
+        display.show_compaction(compaction, lineage, summary)
+
+
+@compact.command(name="pin")  # type: ignore[untyped-decorator]
+@click.argument("texts", metavar="TEXT_OR_RESPONSE_ID...", nargs=-1, required=True)
+@click.option(
+    "_continue", "-c", "--continue", is_flag=True, help="Pin to the most recent conversation"
+)
+@click.option(
+    "conversation_id", "--cid", "--conversation", help="Pin to the conversation with the given ID"
+)
+@click.option("--response", is_flag=True, help="Pin the answer of a response, not its prompt")
+@_database_option
+def pin(
+    texts: tuple[str, ...],
+    _continue: bool,
+    conversation_id: str | None,
+    response: bool,
+    database: str | None,
+) -> None:
+    """
+    Keep a text or a message word for word
+
+    Each summary of the conversation ends with its pins, in every later generation. A response id
+    (see llm logs) pins what you said there to the conversation of the response.
+
+    Example usage:
+
+    \b
+        llm compact pin 'The staging database is tide-stage-2'
+        llm compact pin 01jm8ec7aqh4gmn0xvxc3vqrqd
+    """
+    from . import display
+    from .pins import pins_from
+    from .store import store_pins
+
+    if conversation_id == "":
+        raise click.UsageError("--cid is empty")
+    with _log(database) as db:
+        pins = pins_from(db, texts, conversation_id, is_continued=_continue, answers=response)
+        ids = store_pins(db, pins)
+    display.show_pinned(ids, pins)
+
+
+@compact.command(name="pins")  # type: ignore[untyped-decorator]
+@click.option(
+    "_continue", "-c", "--continue", is_flag=True, help="Those of the most recent conversation"
+)
+@click.option(
+    "conversation_id", "--cid", "--conversation", help="Those of the conversation with this ID"
+)
+@click.option("all_", "--all", is_flag=True, help="Those of all conversations")
+@click.option("json_output", "--json", is_flag=True, help="Output as JSON")
+@_database_option
+def pins(
+    _continue: bool,
+    conversation_id: str | None,
+    all_: bool,
+    json_output: bool,
+    database: str | None,
+) -> None:
+    """
+    List what is pinned to a conversation and to those that it came from
+
+    Example usage:
+
+    \b
+        llm compact pins
+        llm compact pins --cid 01jm8ec74wxsdatyn5pq1fp0s5
+    """
+    from . import display
+    from .pins import conversation_of
+    from .store import read_pins
+
+    if all_ and conversation_id is not None:
+        raise click.UsageError("Use either --all or --cid")
+    if conversation_id == "":
+        raise click.UsageError("--cid is empty")
+    with _log(database) as db:
+        found = read_pins(db, None if all_ else conversation_of(db, conversation_id))
+    if json_output:
+        display.show_json(found)
+    else:
+        display.show_pins(found)
+
+
+@compact.command(name="unpin")  # type: ignore[untyped-decorator]
+@click.argument("pin_ids", metavar="PIN_ID...", nargs=-1, required=True)
+@_database_option
+def unpin(pin_ids: tuple[str, ...], database: str | None) -> None:
+    """
+    Remove pins
+
+    Summaries that exist stay as they are, the next one goes without.
+
+    Example usage:
+
+    \b
+        llm compact unpin 01m8pe0r6w2zqkbm1dn1hq5s4v
+    """
+    from . import display
+    from .store import remove_pins
+
+    with _log(database) as db:
+        remove_pins(db, pin_ids)
+    display.show_change(f"Unpinned {', '.join(pin_ids)}")
+
+
+@contextmanager
+def _log(database: str | None) -> Iterator[sqlite_utils.Database]:
+    """The log of a command that makes no summary, and what goes wrong with it."""
+    from .compaction import default_database
+    from .errors import CompactionError
+    from .store import open_log
+
+    try:
+        with open_log(Path(database) if database else default_database()) as db:
+            yield db
+    except CompactionError as ex:
+        raise click.ClickException(str(ex)) from ex
 
 
 @contextmanager

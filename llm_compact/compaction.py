@@ -18,11 +18,14 @@ from llm.parts import Message
 from llm.utils import monotonic_ulid
 
 from .check import check_language, check_length, harmless, summary_text
-from .conversation import History, history_of, requests, without_reasoning
+from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
 from .errors import ConversationError, NothingToCompact, SummarizerError
 from .language import language_of, words
+from .pins import clean_pins, pinned_tokens, with_pins, without_pins
+from .placeholder import restored_from
 from .redaction import redacted, secrets_in, texts_of, without_secrets
+from .rules import rules_tokens, with_rules
 from .sizes import message_sizes
 from .store import (
     Draft,
@@ -34,7 +37,7 @@ from .store import (
     read_source,
     store_compaction,
 )
-from .summarizers import get_summarizer, has_same_provider
+from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider
 from .summarizers.template import load_template
 from .summary import Answer, Head, Summarizer, Usage, Watch, with_record_line
 from .tokens import (
@@ -50,7 +53,7 @@ from .tokens import (
     parse_tokens,
 )
 from .transcript import by_reference
-from .values import lost_values, with_values
+from .values import group_of, lost_values, with_values
 from .windows import context_window
 
 # Where a summary would have to be shorter than this (tokens), no model needs to be asked.
@@ -90,6 +93,11 @@ class Plan:
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
+    cut: Cut
+    most: int | None = None
+    "The plain count above which the summary is refused, pins included."
+    pins: tuple[str, ...] = ()
+    "Those of the head's that are new, to be stored with the compaction."
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,8 @@ def compact(
     max_summary: str | None = None,
     focus: str | None = None,
     from_original: bool = False,
+    pins: Sequence[str] = (),
+    prune_tools: bool = False,
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -135,7 +145,9 @@ def compact(
     "2x" (exchanges), "6m" (messages), "8k" (tokens) or "20%" (of the model's context window),
     `max_summary` one such as "1k" (tokens) or "5%" (of what it replaces), `window` one such as
     "32k" (the summarizer's context window). `from_original` summarizes the original messages of
-    all generations instead of the previous summary.
+    all generations instead of the previous summary. `pins` are texts that are kept word for word,
+    in this and in every later generation. With `prune_tools` there is no summary and no
+    summarizer: only the large tool output in the older part is shortened.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
@@ -151,8 +163,14 @@ def compact(
             max_summary=longest,
             focus=focus,
             from_original=from_original,
+            pins=pins,
             again=again,
+            prune_tools=prune_tools,
         )
+        if prune_tools:
+            from .prune import draft_pruning
+
+            return stored_compaction(db, source, draft_pruning(plan), again=again)
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
             model_name(source, model, own_prompt),
@@ -184,21 +202,26 @@ def plan_compaction(
     max_summary: Size | None = None,
     focus: str | None = None,
     from_original: bool = False,
+    pins: Sequence[str] = (),
     again: bool = False,
     limit: Size | None = None,
     window: int | None = None,
     calibration: Calibration | None = None,
+    prune_tools: bool = False,
 ) -> Plan:
     """Decide what is summarized and what is kept.
 
     `limit` is the size (tokens, messages or exchanges) that the conversation has reached: then it
     is to become so small that the limit is far again, and `keep` yields to that. `window` is the
     context window of the conversation's model in tokens, where it is known already, and
-    `calibration` how its provider counts.
+    `calibration` how its provider counts. `pins` are pinned in addition to the source's. With
+    `prune_tools` it is decided what is old as if no tool output had been shortened yet, so that it
+    does not become more from one time to the next.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
     and `ConversationError` when the conversation can't be cut, when `keep` is a percentage and the
-    model's context window is not known, or when `from_original` and the log lacks originals.
+    model's context window is not known, when `from_original` and the log lacks originals, or when
+    the pins alone are longer than a summary may be.
     """
     if source.compacted_as and not again:
         raise already_compacted(source.compacted_as)
@@ -215,33 +238,48 @@ def plan_compaction(
     body_sizes = sizes[len(sizes) - len(body) :]
     originals = by_reference(source.originals, source.fragments)
     language = language_of(originals)
-    generation = previous.marker.generation + 1 if previous else 1
+    generation = generation_of(source.messages) + 1
     request = words(language)["request"].replace("{n}", str(generation))
     request_tokens = MESSAGE_TOKENS + count_text(request)
     tokens = [calibration.tokens(size) for size in body_sizes]
+    new_pins = tuple(pin for pin in clean_pins(pins) if pin not in source.pins)
+    all_pins = (*source.pins, *new_pins)
+    pinned = pinned_tokens(all_pins, language)
     allowance = None
     if limit:
         fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
-        room = calibration.tokens(_room(sum(sizes), max_summary, limit))
+        room = calibration.tokens(_room(sum(sizes), max_summary, limit, pinned))
         allowance = _allowance(body, tokens, limit, fixed + MESSAGE_TOKENS, room)
-    cut = choose_cut(body, tokens, keep, window or 0, allowance)
+    whole = restored_from(body, source.originals)
+    weights = [
+        calibration.tokens(message_tokens(original))
+        if prune_tools and original is not now
+        else size
+        for now, original, size in zip(body, whole, tokens, strict=True)
+    ]
+    cut = choose_cut(body, weights, keep, window or 0, allowance)
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
     head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
     kept_tokens = request_tokens + sum(system_sizes)
     for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
         kept_tokens += size if sent is message else message_tokens(sent)
-    room = _room(head_tokens, max_summary, limit)
+    room = _room(head_tokens, max_summary, limit, pinned)
+    most = room if max_summary else _most(room, limit, calibration, kept_tokens)
+    allowed = _room_of_pins(room, max_summary, limit)
+    if pinned and allowed is not None and allowed - pinned < SHORTEST_SUMMARY:
+        raise _too_many_pins(pinned, allowed)
     head = Head(
-        messages=by_reference(body[: cut.position], source.fragments),
-        previous=previous.text if previous else None,
+        messages=by_reference(whole[: cut.position], source.fragments),
+        previous=without_pins(previous.text) if previous else None,
         originals=_replaced(originals, body, cut),
         tokens=head_tokens,
         language=language,
-        room=room,
-        most=room if max_summary else _most(room, limit, calibration, kept_tokens),
+        room=room - pinned,
+        most=None if most is None else most - pinned,
         focus=focus,
         generation=generation,
+        pins=all_pins,
     )
     if from_original and previous:
         head = _from_original(head, limit)
@@ -264,6 +302,9 @@ def plan_compaction(
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
         room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
+        cut=cut,
+        most=most,
+        pins=new_pins,
     )
 
 
@@ -329,13 +370,16 @@ def _replaced(
     return tuple(Cut(position, request).head(originals))
 
 
-def _room(head_tokens: int, max_summary: Size | None, limit: Size | None) -> int:
+def _room(head_tokens: int, max_summary: Size | None, limit: Size | None, pinned: int = 0) -> int:
+    """How long a summary should be, with its pins: they are within what a user allows."""
     if max_summary and max_summary.unit == "%":
         return max(1, head_tokens * max_summary.value // 100)
     if max_summary:
         return max_summary.value
     room = min(MOST_ROOM, max(LEAST_ROOM, head_tokens // 10))
-    return min(room, limit.value // 4) if limit and limit.unit == "tokens" else room
+    if limit and limit.unit == "tokens":
+        room = min(room, limit.value // 4)
+    return room + pinned
 
 
 def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) -> int | None:
@@ -345,6 +389,20 @@ def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) ->
     left = int(limit.value * MOST_LEFT) - calibration.overhead
     # Where the tail alone is too large, the summary is not to blame.
     return max(room, calibration.plain(left) - kept - MESSAGE_TOKENS)
+
+
+def _room_of_pins(room: int, max_summary: Size | None, limit: Size | None) -> int | None:
+    """What pins may take: more than a limit aims at would reach it again and again."""
+    if max_summary:
+        return room
+    return int(limit.value * AIM) if limit and limit.unit == "tokens" else None
+
+
+def _too_many_pins(pinned: int, allowed: int) -> ConversationError:
+    return ConversationError(
+        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. Allow a longer "
+        "summary, or remove pins with llm compact unpin"
+    )
 
 
 def _window(model_id: str, keep: Size) -> int:
@@ -375,14 +433,21 @@ def carry_out(
         draft = draft_compaction(plan, summarizer, watch=watch)
     except SummarizerError as ex:
         raise SummarizerError(f"{ex}. Nothing was written") from ex
+    return stored_compaction(db, plan.source, draft, again=again)
+
+
+def stored_compaction(
+    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
+) -> Compaction:
+    """Store a draft, and tell what it is now. Raises `StoreError`; then nothing was written."""
     with uninterrupted():
-        stored = store_compaction(db, plan.source, draft, again=again)
+        stored = store_compaction(db, source, draft, again=again)
     return Compaction(
         **vars(draft.record),
         id=stored.conversation_id,
         turn_id=draft.turn_id,
-        source_id=plan.source.id,
-        model=plan.source.model_id,
+        source_id=source.id,
+        model=source.model_id,
         summary=draft.summary,
         is_newest=stored.is_newest,
     )
@@ -400,8 +465,8 @@ def draft_compaction(
     if not has_same_provider(summarizer.name, plan.source.model_id):
         head = without_secrets(head)
     try:
-        answer = summarizer.summarize(head, watch or Watch())
-        summary = _checked(answer, plan.head)
+        answer = summarizer.summarize(_head_for(summarizer, head), watch or Watch())
+        summary = _checked(answer, plan)
     except SummarizerError as ex:
         told = str(ex).rstrip(". ")
         raise SummarizerError(f"The summarizer {summarizer.name} {told}") from ex
@@ -435,7 +500,7 @@ def draft_compaction(
         datetime_utc=date.isoformat(),
         values_found=len(found),
         values_lost=len(lost),
-        lost=[fact.value for fact in lost],
+        lost=[{"value": fact.value, "kind": group_of(fact)} for fact in lost],
     )
     return Draft(
         turn_id=str(monotonic_ulid()).lower(),
@@ -444,24 +509,35 @@ def draft_compaction(
         tail=plan.tail,
         stands_for=plan.stands_for,
         record=record,
+        pins=plan.pins,
     )
 
 
-def _checked(answer: Answer, head: Head) -> str:
-    """The summary of `head` as it may be stored.
+def _checked(answer: Answer, plan: Plan) -> str:
+    """The summary as it may be stored, with what code adds to it.
 
     Raises `SummarizerError` where it is none, or not what it has to be.
     """
+    head = plan.head
     summary = with_record_line(summary_text(answer), head)
-    # What a summarizer without a model says is quoted, in whatever language that is.
+    # What needs no model says is quoted, in whatever language that is, rules included.
     if answer.usage.calls:
         check_language(summary, head.language)
-        summary = with_values(summary, head)
+        # Last, because they take what room the rest leaves.
+        summary = with_values(with_rules(summary, head), head)
     known = secrets_in(text for message in head.originals for text in texts_of(message))
-    summary = harmless(redacted(summary, known))
-    if head.most is not None:
-        check_length(count_text(summary), head.most)
+    summary = redacted(with_pins(harmless(summary), head), known)
+    if plan.most is not None:
+        check_length(count_text(summary), plan.most)
     return summary
+
+
+def _head_for(summarizer: Summarizer, head: Head) -> Head:
+    """The head with the room that a model has beside the rules that it may not quote."""
+    if head.most is None or summarizer.name == EXTRACTIVE:
+        return head
+    rules = rules_tokens(head)
+    return replace(head, room=max(1, head.room - rules), most=max(1, head.most - rules))
 
 
 @contextmanager

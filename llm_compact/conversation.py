@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,6 +84,20 @@ def marker_of(message: Message) -> Marker | None:
         if isinstance(found, dict) and {"generation", "compaction", "head"} <= found.keys():
             return Marker(found["generation"], found["compaction"], found["head"])
     return None
+
+
+def generation_of(messages: Sequence[Message]) -> int:
+    """How many times a conversation was compacted: 0 if never.
+
+    The newest compaction may be one without a summary, so each part may tell.
+    """
+    marks: Iterator[Any] = (
+        (getattr(part, "provider_metadata", None) or {}).get(MARKER)
+        for message in messages
+        for part in message.parts
+    )
+    found = (mark.get("generation") for mark in marks if isinstance(mark, dict))
+    return max((number for number in found if isinstance(number, int)), default=0)
 
 
 def text_of(message: Message) -> str:

@@ -6,16 +6,30 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from llm.parts import (
+    AttachmentPart,
+    Message,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from llm.utils import token_usage_string
 
 from .compaction import Compaction, Plan
-from .store import Draft, Record, Source, Stored
+from .pins import pinned_tokens
+from .placeholder import PRUNE_TOOLS
+from .records import LoggedCompaction
+from .store import Draft, Record, Said, Source, Stored
 from .summary import Usage, Watch
+from .transcript import attachment_line
 from .vocabulary import counter
 
 
@@ -151,6 +165,10 @@ def show_done(compaction: Compaction, database: str | None) -> None:
         f"Original: llm -c{where} --cid {shlex.quote(c.source_id)}",
         err=True,
     )
+    if c.values_lost:
+        which = where if c.is_newest else f"{where} {c.id}"
+        told = f"{c.values_lost:,} of {c.values_found:,} values"
+        click.echo(f"Not carried over: {told}; llm compact show{which} --lost", err=True)
 
 
 def show_usage(usage: Usage) -> None:
@@ -159,7 +177,7 @@ def show_usage(usage: Usage) -> None:
     click.secho(f"Token usage: {used}", fg="yellow", bold=True, err=True)
 
 
-def show_json(data: dict[str, Any]) -> None:
+def show_json(data: dict[str, Any] | list[dict[str, Any]]) -> None:
     _output(json.dumps(data, indent=2, ensure_ascii=False))
 
 
@@ -226,6 +244,37 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
         if exchanges is not None:
             counted += f", {_count(exchanges, 'exchange')}"
         click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
+    if plan.head.pins:
+        pinned = plan.calibration.tokens(pinned_tokens(plan.head.pins, plan.head.language))
+        click.echo(f"{'pinned:':<12}{pinned:>9,} tokens  ({_count(len(plan.head.pins), 'pin')})")
+    click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
+
+
+def pruning_json(plan: Plan, record: Record) -> dict[str, Any]:
+    """The plan of `--prune-tools` as `--dry-run --json` prints it."""
+    return {
+        "id": None,
+        "source_id": plan.source.id,
+        "generation": record.generation,
+        "model": plan.source.model_id,
+        "summarizer": record.summarizer,
+        "messages_summarized": record.messages_summarized,
+        "messages_kept": record.messages_kept,
+        "exchanges_summarized": record.exchanges_summarized,
+        "exchanges_kept": record.exchanges_kept,
+        "tokens_before": record.tokens_before,
+        "tokens_after": record.tokens_after,
+        "calls": record.calls,
+        "counted_by": _counted_by(plan),
+    }
+
+
+def show_pruning(plan: Plan, record: Record) -> None:
+    """What `--prune-tools --dry-run` tells."""
+    click.echo(
+        f"Would compact conversation {plan.source.id} (generation {record.generation}) "
+        f"{record.tokens_before:,} -> {record.tokens_after:,} tokens ({_parts(record)})"
+    )
     click.echo(f"{'counted by:':<12}{_counted_by(plan)}")
 
 
@@ -244,14 +293,131 @@ def show_change(told: str) -> None:
     click.echo(told, err=True)
 
 
+def show_list(compactions: Sequence[LoggedCompaction]) -> None:
+    """What `llm compact list` prints: a line for each, as long as a terminal is wide."""
+    rows = [_columns(compaction) for compaction in compactions]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in rows:
+        cells = (cell.ljust(size) for cell, size in zip(row, widths, strict=True))
+        _output("  ".join(cells).rstrip()[:width])
+    if not rows:
+        click.echo("No compactions found.", err=True)
+
+
+def _columns(c: LoggedCompaction) -> tuple[str, ...]:
+    return (
+        c.conversation_id,
+        _minute(c.datetime_utc),
+        f"#{c.generation}",
+        f"{c.tokens_before:,} -> {c.tokens_after:,}",
+        c.trigger,
+        c.summarizer,
+        f"from {c.source_conversation_id}",
+        _one_line(c.name or ""),
+    )
+
+
+def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -> None:
+    """What `llm compact show` prints: the record, and the summary below it."""
+    used = token_usage_string(c.input_tokens, c.output_tokens, None)
+    took = f"{(c.duration_ms or 0) / 1_000:,.1f} s"
+    rows = [
+        ("conversation", f"{c.conversation_id} {_one_line(c.name or '')}"),
+        ("lineage", " -> ".join(lineage)),
+        ("compacted", f"{_minute(c.datetime_utc)} UTC, generation {c.generation}, {c.trigger}"),
+        ("tokens", f"{c.tokens_before:,} -> {c.tokens_after:,} (summary: {c.summary_tokens:,})"),
+        ("summarized", f"{_parts(c)} ({c.messages_summarized:,} and {c.messages_kept:,} messages)"),
+        ("summarizer", ", ".join(filter(None, [c.summarizer, _count(c.calls or 0, "call"), took]))),
+        ("usage", used if c.calls else None),
+        ("instructions", c.instructions),
+        ("not carried", _not_carried(c)),
+    ]
+    for name, told in rows:
+        if told:
+            _output(f"{name + ':':<14}{told.rstrip()}")
+    if summary:
+        _output(f"\n{summary}")
+
+
+def _not_carried(c: LoggedCompaction) -> str | None:
+    if c.values_lost is None or c.values_found is None:
+        return None
+    return f"{c.values_lost:,} of {_count(c.values_found, 'value')} (--lost tells which)"
+
+
+def show_lost(compaction: LoggedCompaction) -> None:
+    """What `llm compact show --lost` prints: a value a line, its kind in front."""
+    if compaction.lost is None:
+        click.echo("This compaction recorded no values that were not carried over.", err=True)
+    elif not compaction.lost:
+        click.echo("Every value was carried over.", err=True)
+    for item in compaction.lost or ():
+        _output(f"{item.get('kind', 'value')}: {item.get('value', '')}")
+
+
+def show_context(messages: Sequence[Message]) -> None:
+    """What `llm compact show --context` prints: each message under its role, nothing left out."""
+    for message in messages:
+        _output(click.style(f"[{message.role}]", bold=True))
+        _output("\n".join(_shown_part(part) for part in message.parts) + "\n")
+
+
+def _shown_part(part: Part) -> str:
+    if isinstance(part, (TextPart, ReasoningPart)):
+        return f"(reasoning) {part.text}" if isinstance(part, ReasoningPart) else part.text
+    if isinstance(part, ToolCallPart):
+        return f"{part.name}({json.dumps(part.arguments, ensure_ascii=False)})"
+    if isinstance(part, ToolResultPart):
+        told = f"{part.name} -> {part.exception or ''}{part.output}"
+        return "\n".join([told, *map(attachment_line, part.attachments)])
+    if isinstance(part, AttachmentPart) and part.attachment:
+        return attachment_line(part.attachment)
+    return f"({type(part).__name__})"
+
+
+def logged_json(compaction: LoggedCompaction) -> dict[str, Any]:
+    """A logged compaction as `list --json` and `show --json` print it."""
+    data = dataclasses.asdict(compaction)
+    data["id"], data["source_id"] = data.pop("conversation_id"), data.pop("source_conversation_id")
+    return data
+
+
+def show_pins(pins: Sequence[Mapping[str, Any]]) -> None:
+    """What `llm compact pins` prints: a pin a line."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for pin in pins:
+        line = f"{pin['id']}  {_minute(pin['datetime_utc'])}  {_one_line(pin['text'])}"
+        _output(line[:width])
+    if not pins:
+        click.echo("Nothing is pinned.", err=True)
+
+
+def show_pinned(ids: Sequence[str], pins: Sequence[Said]) -> None:
+    """The closing lines of `llm compact pin`."""
+    for id, pin in zip(ids, pins, strict=True):
+        click.echo(f"Pinned as {id} in conversation {pin.conversation_id}", err=True)
+
+
+def _minute(datetime_utc: str) -> str:
+    return datetime_utc[:16].replace("T", " ")
+
+
+def _one_line(text: str) -> str:
+    """Without what a terminal would take for an order."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
 def _counted_by(plan: Plan) -> str:
     """Who counted: the provider as far as it reported, and what is on this disk."""
     name = counter().name
     return name if plan.calibration.newest is None else f"provider and {name}"
 
 
-def _parts(record: Record) -> str:
+def _parts(record: Record | LoggedCompaction) -> str:
     c = record
+    if c.summarizer == PRUNE_TOOLS:
+        return f"tool output shortened in {_count(c.messages_summarized, 'message')}"
     summarized = _count(c.exchanges_summarized, "exchange")
     # A cut inside the only exchange summarizes messages, and no whole exchange.
     if not c.exchanges_summarized:

@@ -123,16 +123,17 @@ def is_written_in(language: str, text: str) -> bool:
 @cache
 def words(language: str) -> Mapping[str, str]:
     """The fixed words in a language, English ones where we do not speak it."""
-    return _all_words().get(language) or _all_words()["en"]
+    return all_words().get(language) or all_words()["en"]
 
 
 def languages() -> Collection[str]:
     """Codes of the languages that we speak."""
-    return _all_words().keys()
+    return all_words().keys()
 
 
 @cache
-def _all_words() -> dict[str, dict[str, str]]:
+def all_words() -> dict[str, dict[str, str]]:
+    """The fixed words of every language, by its code."""
     text = files("llm_compact").joinpath("languages.yaml").read_text("utf-8")
     loaded: dict[str, dict[str, str]] = yaml.safe_load(text)
     return loaded

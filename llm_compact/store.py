@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,24 @@ from llm.logs import LogStore, message_hash
 from llm.migrations import MIGRATIONS, migrate
 from llm.parts import AttachmentPart, Message, ToolResultPart
 from llm.serialization import UsageDict
+from llm.utils import monotonic_ulid
 from sqlite_utils.migrations import Migrations
 
 from . import legacy
 from .chain import Chain, load_chain
-from .conversation import Marker, compacted_chain, history_of, is_request
+from .conversation import (
+    Marker,
+    compacted_chain,
+    history_of,
+    is_request,
+    marker_of,
+    requests,
+    text_of,
+)
 from .errors import AlreadyCompacted, ConversationError, StoreError
+from .placeholder import pruned_hashes, restored
 from .tokens import Reported, reported_usage
+from .transcript import by_reference
 
 LOCK_TIMEOUT_MS = 10_000
 
@@ -72,6 +84,22 @@ def create_compactions(db: sqlite_utils.Database) -> None:
 
 
 @migrations()
+def create_compact_pins(db: sqlite_utils.Database) -> None:
+    db.table("compact_pins").create(
+        {
+            "id": str,
+            "conversation_id": str,
+            "message_hash": str,
+            "text": str,
+            "datetime_utc": str,
+        },
+        pk="id",
+        foreign_keys=[("message_hash", "messages", "hash")],
+    )
+    db.table("compact_pins").create_index(["conversation_id"])
+
+
+@migrations()
 def add_values(db: sqlite_utils.Database) -> None:
     table = db.table("compactions")
     table.add_column("values_found", int)
@@ -107,6 +135,8 @@ class Source:
     "Id of the newest conversation that this very state was compacted into, if there is one."
     reported: tuple[Reported, ...] = ()
     "What the conversation's model counted in its turns, oldest first."
+    pins: tuple[str, ...] = ()
+    "What the user wants to keep word for word, here and in the generations before."
     live: Live | None = None
     "Present if it is not read from the log but going on."
 
@@ -137,12 +167,12 @@ class Record:
     calls: int
     duration_ms: int
     datetime_utc: str
-    values_found: int
+    values_found: int | None
     "Exact values in the summarized messages that the user, the assistant or a call used."
-    values_lost: int
+    values_lost: int | None
     "How many of them are neither in the summary nor in the messages kept."
-    lost: list[str]
-    "These, the most used in front."
+    lost: list[dict[str, str]] | None
+    "These, each with its kind, the most used first. All three are None for a pruning."
 
 
 @dataclass(frozen=True)
@@ -157,12 +187,30 @@ class Draft:
     stands_for: int
     "How many original messages the summary replaces, over all generations."
     record: Record
+    pins: tuple[str, ...] = ()
+    "What is pinned to the source with this compaction."
 
     def chain(self, source: Source) -> list[Message]:
         """The messages of the new conversation."""
         marker = Marker(self.record.generation, self.turn_id, self.stands_for)
         system = history_of(source.messages).system
         return compacted_chain(system, self.request, self.summary, self.tail, marker)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrunedDraft(Draft):
+    """A compaction that shortens old tool output and has no summary: each message is there.
+
+    Its turn shows the last answer, because llm needs one, and that is where one goes on. `tail`
+    is what comes after that.
+    """
+
+    messages: tuple[Message, ...]
+    originals: Mapping[str, Message]
+    "The messages that were shortened, as they were, by their hash."
+
+    def chain(self, source: Source) -> list[Message]:
+        return list(self.messages)
 
 
 @dataclass(frozen=True)
@@ -282,6 +330,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         fragments=tuple(_all_fragments(db, conversation_id, tip, messages)),
         compacted_as=done["conversation_id"] if done else None,
         reported=tuple(_reported(db, conversation_id, row["model"], chain)),
+        pins=pinned_texts(db, conversation_id),
     )
 
 
@@ -295,13 +344,16 @@ def read_live(
     begun_here: bool = False,
     fragments: Sequence[str] = (),
     originals: Sequence[Message] | None = None,
+    pruned: Mapping[str, Message] | None = None,
 ) -> Source:
     """A conversation that is going on, with what its log adds to that, if there is one.
 
     `begun_here` says that the prompt in progress began this conversation. `fragments` are those
     that the log may not know yet, `originals` the messages without any compaction, where somebody
-    remembers them better than a log does.
+    remembers them better than a log does, and `pruned` those of them whose tool output was
+    shortened, by their hash.
     """
+    said = restored(messages, (pruned or {}).get)
     pending = 1 if messages and is_request(messages, len(messages) - 1) else 0
     tip = _hash_of(messages[: len(messages) - pending]) or ""
     known = Source(
@@ -310,7 +362,7 @@ def read_live(
         model_id=model_id,
         tip=tip,
         messages=tuple(messages),
-        originals=tuple(history_of(messages).body if originals is None else originals),
+        originals=tuple(history_of(said).body if originals is None else originals),
         fragments=tuple(fragments),
         compacted_as=None,
         live=Live(pending, in_place=True),
@@ -328,13 +380,14 @@ def read_live(
         )
         if originals is None:
             store = LogStore(readable)  # type: ignore[no-untyped-call]
-            known = replace(known, originals=tuple(_originals(readable, store, messages)))
+            known = replace(known, originals=tuple(_originals(readable, store, said)))
         logged_fragments = _all_fragments(readable, conversation_id, logged or tip, messages)
         return replace(
             known,
             name=row["name"] if row else name,
             fragments=tuple(dict.fromkeys([*fragments, *logged_fragments])),
             live=Live(pending, in_place=begun_here or row is None),
+            pins=pinned_texts(readable, conversation_id),
         )
 
 
@@ -366,6 +419,122 @@ def newest_conversation(db: sqlite_utils.Database) -> str | None:
     ids = " union ".join(f"select id from {name}" for name in tables)
     row = _row(db, f"{ids} order by id desc limit 1")
     return row["id"] if row else None
+
+
+def read_chain(db: sqlite_utils.Database, tip: str) -> list[Message]:
+    """The messages up to the one with this hash."""
+    with _migrated(db) as readable:
+        return load_chain(LogStore(readable), tip).messages  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What was said in a turn."""
+
+    conversation_id: str
+    text: str
+    message_hash: str | None
+    "None in a log of an older llm, which stores no messages."
+
+
+def read_said(db: sqlite_utils.Database, response_id: str, *, answer: bool) -> Said | None:
+    """The prompt or the answer of a turn, None where the log has no such turn.
+
+    A fragment is told by its beginning: it is a document, not something that was said.
+    """
+    with _migrated(db) as readable:
+        turn = _row(readable, "select * from turns where id = ?", response_id)
+        if turn is None:
+            old = _row(readable, "select * from responses where id = ?", response_id)
+            text = old and (old["response"] if answer else old["prompt"])
+            return Said(old["conversation_id"], text or "", None) if old else None
+        tip = turn["tip_message_hash" if answer else "parent_message_hash"]
+        if tip is None:
+            return Said(turn["thread_id"], "", None)
+        chain = load_chain(LogStore(readable), tip)  # type: ignore[no-untyped-call]
+        # The input of a later round of a tool loop ends with what the tools returned.
+        asked = requests(chain.messages)
+        index = len(chain.messages) - 1 if answer or not asked else asked[-1]
+        message = chain.messages[index]
+        if marker_of(message) or not (answer or asked):
+            return Said(turn["thread_id"], "", None)
+        (said,) = by_reference([message], _fragments_of(readable, tip))
+        return Said(turn["thread_id"], text_of(said), chain.hashes[index])
+
+
+def has_conversation(db: sqlite_utils.Database, conversation_id: str) -> bool:
+    """Whether the log has a conversation with this id."""
+    with _migrated(db) as readable:
+        return any(
+            _row(readable, f"select id from {table} where id = ?", conversation_id)
+            for table in ("threads", "conversations")
+        )
+
+
+def pinned_texts(db: sqlite_utils.Database, conversation_id: str) -> tuple[str, ...]:
+    """What is pinned to a conversation and to the generations before it, oldest first."""
+    return tuple(dict.fromkeys(row["text"] for row in read_pins(db, conversation_id)))
+
+
+def read_pins(
+    db: sqlite_utils.Database, conversation_id: str | None = None
+) -> list[dict[str, Any]]:
+    """The rows of `compact_pins` that hold in a conversation, or all of them, oldest first."""
+    if not db.table("compact_pins").exists():
+        return []
+    if conversation_id is None:
+        return list(db.query("select * from compact_pins order by id"))
+    return list(
+        db.query(
+            "with recursive lineage(id) as (select ? union "
+            "select source_conversation_id from compactions "
+            "join lineage on compactions.conversation_id = lineage.id) "
+            "select * from compact_pins where conversation_id in (select id from lineage) "
+            "order by id",
+            [conversation_id],
+        )
+    )
+
+
+def store_pins(db: sqlite_utils.Database, pins: Sequence[Said]) -> list[str]:
+    """Pin some texts to their conversations, all or none. Returns the ids of the pins."""
+    LogStore(db)  # type: ignore[no-untyped-call]
+    with _writing(db):
+        return _insert_pins(db, pins)
+
+
+def remove_pins(db: sqlite_utils.Database, ids: Sequence[str]) -> None:
+    """Raises `ConversationError` for an id that is none; then all pins stay."""
+    known = {row["id"] for row in read_pins(db)}
+    for id in ids:
+        if id not in known:
+            raise ConversationError(f"No pin found with id={id}. See llm compact pins --all")
+    with _writing(db):
+        for id in ids:
+            db.execute("delete from compact_pins where id = ?", [id])
+
+
+def _insert_pins(db: sqlite_utils.Database, pins: Sequence[Said]) -> list[str]:
+    ids = [str(monotonic_ulid()).lower() for _ in pins]
+    date = datetime.now(timezone.utc).isoformat()
+    for id, pin in zip(ids, pins, strict=True):
+        db.table("compact_pins").insert({"id": id, **asdict(pin), "datetime_utc": date})
+    return ids
+
+
+@contextmanager
+def _writing(db: sqlite_utils.Database) -> Iterator[None]:
+    """One transaction, with our tables in place."""
+    # BEGIN IMMEDIATE waits for other writers. atomic() alone begins deferred, and a read that
+    # turns into a write then fails at once when somebody else is writing.
+    db.conn.execute("begin immediate")
+    try:
+        migrations.apply(db)
+        yield
+        db.commit()
+    except BaseException:
+        db.rollback()
+        raise
 
 
 def newest_generation(db: sqlite_utils.Database, conversation_id: str) -> str:
@@ -413,18 +582,9 @@ def store_compaction(
     with _migrated(db) as readable:
         _check_unchanged(readable, source, again)
     store = LogStore(db)  # type: ignore[no-untyped-call]
-    # BEGIN IMMEDIATE waits for other writers. atomic() alone begins deferred, and a read that
-    # turns into a write then fails at once when somebody else is writing.
-    db.conn.execute("begin immediate")
-    try:
-        migrations.apply(db)
+    with _writing(db):
         _check_unchanged(db, source, again)
-        stored = _write(db, store, source, draft)
-        db.commit()
-    except BaseException:
-        db.rollback()
-        raise
-    return stored
+        return _write(db, store, source, draft)
 
 
 def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
@@ -463,11 +623,15 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
         {
             "id": draft.turn_id,
             "model": source.model_id,
-            "prompt": {"messages": [message.to_dict() for message in prompt]},
+            "prompt": {"messages": []},
             "messages": [answer.to_dict()],
             "usage": _usage_dict(draft.record),
         },
         model=LoggedModel(source.model_id),
+    )
+    # As they are: made from JSON, an attachment that has no type would look for one on the web.
+    response.prompt = llm.Prompt(  # type: ignore[no-untyped-call]
+        "", response.model, messages=prompt
     )
     response.set_resolved_model(draft.record.summarizer)
     conversation_id = _new_thread(db, store, source)
@@ -489,9 +653,10 @@ def _write(db: sqlite_utils.Database, store: LogStore, source: Source, draft: Dr
             "source_conversation_id": source.id,
             "source_tip_hash": source.tip,
             **asdict(record),
-            "lost": json.dumps(record.lost, ensure_ascii=False),
+            "lost": None if record.lost is None else json.dumps(record.lost, ensure_ascii=False),
         }
     )
+    _insert_pins(db, [Said(source.id, text, None) for text in draft.pins])
     return Stored(conversation_id, newest_conversation(db) == conversation_id)
 
 
@@ -538,10 +703,15 @@ def _legacy_messages(db: sqlite_utils.Database, conversation_id: str) -> list[Me
 
 def _hash_of(messages: Sequence[Message]) -> str | None:
     """The hash under which the last of the messages will stand in the log."""
-    tip: str | None = None
+    return hashes_of(messages)[-1] if messages else None
+
+
+def hashes_of(messages: Sequence[Message]) -> list[str]:
+    """The hashes under which the messages stand in the log, or will."""
+    hashes: list[str] = []
     for message in messages:
-        tip = message_hash(message, tip)
-    return tip
+        hashes.append(message_hash(message, hashes[-1] if hashes else None))
+    return hashes
 
 
 class UntypedAttachment(llm.Attachment):
@@ -572,7 +742,7 @@ def _originals(
     db: sqlite_utils.Database, store: LogStore, messages: Sequence[Message]
 ) -> list[Message]:
     """The messages as if none of them had ever been compacted, as far as the log reaches."""
-    history = history_of(messages)
+    history = history_of(_unpruned(store, messages))
     if history.summary is None or not db.table("compactions").exists():
         return list(history.body)
     row = _row(
@@ -584,6 +754,18 @@ def _originals(
         return list(history.body)
     before = _originals(db, store, load_chain(store, row["source_tip_hash"]).messages)
     return [*before, *history.body[row["messages_kept"] :]]
+
+
+def _unpruned(store: LogStore, messages: Sequence[Message]) -> list[Message]:
+    """The messages with the original tool output, as far as the log has it."""
+    known: dict[str, Message] = {}
+    # The last one's chain has those before it.
+    for hash in reversed(pruned_hashes(messages)):
+        if hash not in known:
+            with suppress(KeyError):
+                chain = load_chain(store, hash)
+                known.update(zip(chain.hashes, chain.messages, strict=True))
+    return restored(messages, known.get)
 
 
 def _reported(

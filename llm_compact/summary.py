@@ -13,6 +13,8 @@ from llm.parts import Message
 from .facts import Fact, rank_facts
 from .language import languages, words
 
+_FENCED = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Head:
@@ -36,6 +38,8 @@ class Head:
     "What the user wants the summary to look after."
     generation: int = 1
     "1 for the first summary of a conversation, then 2, 3, ..."
+    pins: tuple[str, ...] = ()
+    "What stands behind the summary word for word, and is no part of `room` and `most`."
 
     @cached_property
     def facts(self) -> list[Fact]:
@@ -130,10 +134,15 @@ def _without_numbers(line: str) -> str:
 def sections_of(markdown: str) -> list[tuple[str, list[str]]]:
     """(heading, its lines) in order, without bullets and blank lines; the heading may be ''."""
     sections: list[tuple[str, list[str]]] = [("", [])]
-    for line in markdown.splitlines():
+    fenced = [match.span() for match in _FENCED.finditer(markdown)]
+    place = 0
+    for line in markdown.splitlines(keepends=True):
+        at, place = place, place + len(line)
         if is_record_line(line):
             continue
-        heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
+        # What is fenced is quoted: it may look like a heading, and is none.
+        is_quoted = any(start <= at < end for start, end in fenced)
+        heading = None if is_quoted else re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
         if heading:
             sections.append((heading[1], []))
         elif line.strip():

@@ -180,13 +180,14 @@ def _part_lines(parts: Sequence[Part]) -> Iterator[str]:
             failed = f", failed: {part.exception}" if part.exception else ""
             yield f"(result of tool {part.name}{failed})"
             yield shorten_middle(part.output, TOOL_OUTPUT_CHARACTERS)
-            yield from (_attachment(a) for a in part.attachments)
+            yield from (attachment_line(a) for a in part.attachments)
         elif isinstance(part, AttachmentPart) and part.attachment:
-            yield _attachment(part.attachment)
+            yield attachment_line(part.attachment)
         elif not isinstance(part, ReasoningPart):
             yield f"({type(part).__name__})"
 
 
-def _attachment(attachment: Attachment) -> str:
+def attachment_line(attachment: Attachment) -> str:
+    """What an attachment is, and where, for somebody who can't be shown it."""
     where = attachment.path or attachment.url or f"{len(attachment.content or b''):,} bytes"
     return f"(attachment {attachment.type or 'of unknown type'}: {where})"

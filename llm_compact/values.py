@@ -101,7 +101,7 @@ def lines_of(facts: Sequence[Fact], *, by_folder: bool) -> list[str]:
     for fact in facts:
         if fact.value in parts:
             continue
-        groups.setdefault(_GROUPS.get(fact.kind, fact.kind), []).append(fact.value)
+        groups.setdefault(group_of(fact), []).append(fact.value)
     lines = list(_path_lines(groups.get("path", ()), by_folder))
     for group in ("url", "id", "number", "name"):
         named = groups.get(group)
@@ -189,6 +189,11 @@ def _goes_on(character: str, neighbour: str) -> bool:
 def _is_word(character: str) -> bool:
     # Scripts without spaces write a number or a name in the middle of a sentence.
     return character.isascii() and (character.isalnum() or character == "_")
+
+
+def group_of(fact: Fact) -> str:
+    """What kind of value it is, in a word: path, url, id, number, name, command or error."""
+    return _GROUPS.get(fact.kind, fact.kind)
 
 
 def lost_values(facts: Iterable[Fact], summary: str, tail: Sequence[Message]) -> list[Fact]:

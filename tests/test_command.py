@@ -329,11 +329,23 @@ def test_json_tells_which_values_were_lost(talk: Talk, models: Plugin, run: Run)
 
     data = json.loads(run("compact", "-c", "-m", "summer", "--json").stdout)
 
-    kept = [name for name in names[:38] if name not in data["lost"]]
-    assert data["values_found"] == 38
-    assert data["values_lost"] == len(data["lost"]) == 38 - len(kept)
-    assert kept and all(name in data["summary"] for name in kept)
-    assert data["lost"] and not any(name in data["summary"] for name in data["lost"])
+    lost = [item["value"] for item in data["lost"]]
+    assert (data["values_found"], data["values_lost"]) == (38, len(lost))
+    assert {item["kind"] for item in data["lost"]} == {"name"}
+    assert lost == [name for name in reversed(names[:38]) if name not in data["summary"]]
+    assert 0 < len(lost) < 38
+
+
+def test_lost_values_are_told_to_people(talk: Talk, models: Plugin, run: Run) -> None:
+    names = [f"the_name_of_place_{n}" for n in range(10, 50)]
+    talk([(f"What of {name}?", f"{name} is fine. " + LONG) for name in names])
+    models.summer.replies = ["## Done\nThe places were looked at, and all of them are fine."]
+
+    told = run("compact", "-c", "-m", "summer").stderr.splitlines()[-1]
+
+    lost = run("compact", "show", "--lost").stdout.splitlines()
+    assert told == f"Not carried over: {len(lost)} of 38 values; llm compact show --lost"
+    assert lost[0].startswith("name: the_name_of_place_")
 
 
 def test_quiet_says_nothing(long_talk: str, models: Plugin, run: Run) -> None:

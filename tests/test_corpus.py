@@ -20,8 +20,10 @@ from test_store import log_chain
 
 import llm_compact
 from llm_compact.conversation import history_of
+from llm_compact.errors import NothingToCompact
 from llm_compact.estimate import estimate
 from llm_compact.sizes import message_sizes
+from llm_compact.store import open_log, read_source
 from llm_compact.tokens import Reported, calibrate, message_tokens
 from llm_compact.vocabulary import Counter, find_counter
 
@@ -104,6 +106,37 @@ def test_a_real_conversation_is_compacted_without_a_violation(id: str, path: Pat
     kept = count_tokens([*history.system, *history.body])
     replaced = compaction.tokens_before - kept
     assert compaction.summary_tokens <= max(replaced / 10, min(150, replaced / 4))
+
+
+@pytest.mark.parametrize("id", ids())
+def test_the_tool_output_of_a_real_conversation_is_pruned_without_a_violation(
+    id: str, path: Path
+) -> None:
+    chain = conversations()[id]
+    source_id = log_chain(path, chain)
+    try:
+        compaction = llm_compact.compact(source_id, database=path, prune_tools=True, again=True)
+    except NothingToCompact:
+        return
+
+    store = LogStore(sqlite_utils.Database(path))
+    stored = store.thread_messages(compaction.id)
+    assert violations(stored) == set()
+    assert [m.role for m in stored] == [m.role for m in chain]
+    assert [m for m in stored if m.role != "tool"] == [m for m in chain if m.role != "tool"]
+    assert count_tokens(stored) < count_tokens(chain)
+    with open_log(path) as db:
+        originals = read_source(db, compaction.id).originals
+    assert list(originals) == [m for m in chain if m.role != "system"]
+
+
+def test_pruning_alone_takes_half_of_the_tokens_of_agent_runs(path: Path) -> None:
+    before = after = 0
+    with open_log(path) as db:
+        for row in db.query("select * from compactions where summarizer = 'prune-tools'"):
+            before += row["tokens_before"]
+            after += row["tokens_after"]
+    assert 0 < after < before / 2
 
 
 def test_an_estimate_is_within_a_tenth_of_the_truth_on_19_of_20_conversations() -> None:

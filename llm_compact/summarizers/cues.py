@@ -1,32 +1,103 @@
-"""The words by which a sentence shows what it is: a rule, a decision or result, mere talk."""
+"""Sentences, and the words by which one shows what it is: a rule, a decision, mere talk."""
 
 from __future__ import annotations
 
 import re
 
-# A rule is worded as an order for all that follows.
-_RULE = re.compile(
-    r"(?:^|[:;,] ?(?:and |but )?|\d[.)] |\b(?:please|should|must|to) )"
-    r"(?:never|always|don't ever|under no circumstances) (?!(?:been|had|seen|heard|a|the|in|at)\b"
-    r"|\w+(?:ing|ed)\b)\w"
+from ..estimate import estimate
+
+_CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
+_QUOTED = re.compile(r"\s*>")
+_SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|(?<=[。！？；])")
+_BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+|\*\*")
+
+# A rule is worded as an order for all that follows. Where a word alone does not tell ("always" may
+# be a complaint), the order has to: an imperative, or a polite ending.
+_RULES = {
+    "en": r"(?:^|[:;,] ?(?:and |but )?|\d[.)] |\b(?:please|should|must|to) )"
+    r"(?:never|always|don't ever|under no circumstances) (?!(?:been|had|seen|heard|a|the|in|at|mind"
+    r"|happy|glad|here|there|on|good|great|nice|fun|love[ds]?|know|knew|wanted)\b|\w+(?:ing|ed)\b)\w"
     r"|(?:^|[:;] ?|\d[.)] )(?:(?:please|and|also|but|so|remember|note|important)[,:]? )*"
-    r"(?:don't|do not|make sure|only (?:ever |use )|use only|avoid|stick to"
-    r"|(?:answer|reply|respond|write|speak)\b.{0,20} in)\b"
+    r"(?:(?:don't|do not) (?!(?:know|think|want|need|have|see|understand|worry|mind|care|give up"
+    r"|get (?:discouraged|me wrong)|forget(?!.* (?:every|each|before|after|when)))\b)"
+    r"|(?:make sure|only (?:ever |use )|use only|avoid|stick to"
+    r"|(?:answer|reply|respond|speak|talk)\b.{0,20} in"
+    r"|write (?:(?:it|everything|all|your|comments?|commit messages|docs?|tests?)\b.{0,20} )?in)\b)"
     r"|^no [\w ]{2,30},? please\b|^use [^.]{2,40}(?:, not|\binstead of|\brather than)\b"
-    r"|\bplease (?:don't|do not)\b|\byou (?:should|must) (?:never|always|not)\b"
+    r"|\bplease (?:don't|do not)\b|\byou (?:should|must) (?:never|always|not|only)\b"
     r"|\b(?:from now on|may never|must not|under no circumstances|no matter what)\b"
-    r"|^(?:niemals|nie |immer |bitte (?:nie|immer|kein))|\b(?:ab jetzt|auf keinen fall)\b"
-    r"|^(?:ne .{2,20} jamais|toujours )|\b(?:désormais|dorénavant)\b"
-    r"|^(?:siempre|nunca) |\ba partir de ahora\b|\bd'ora in poi\b|\bbundan sonra\b|^asla "
-    r"|^(?:никогда не|всегда) |\bотныне\b"
-    r"|(?:^|[，。：；])(?:请)?不要(?!担心|紧|客气|急|怕|难过)|必须|务必|以后都|以后请|一律|始终"
-    r"|(?:必ず|常に|絶対に?).{1,30}(?:ください|下さい|こと|して|使う|しない)|しないで(?:ください|$)"
-    r"|今後は|(?:항상|절대|반드시).{1,30}(?:세요|십시오|줘|마|해)|하지 ?마",
+    r"|^(?:every time|each time|whenever) (?:you|i|we)\b.{3,60}, ?"
+    r"(?!(?:i|we|you|it|he|she|they|the|my|there)\b)\w",
+    "de": r"^(?:niemals|nie|immer) (?!(?:noch|wieder|mehr|im|mal|nur|zu|hätte|habe?|war|ist|dies\w*"
+    r"|dasselbe|derselbe)\b)\w"
+    r"|\bbitte (?:\w+ ){0,3}?(?:nie|niemals|immer|stets|keine?n?)\b"
+    r"|\b(?:ab (?:jetzt|sofort|nun)|auf keinen fall|unter keinen umständen|künftig bitte)\b"
+    r"|^(?:verwende|nutze|benutze|antworte|schreibe?|gib|fasse?|lösche?|ändere|mache?|halte|nimm"
+    r"|lasse?|frage?|setze?|führe?|rühre?|teste|prüfe|nenne|zeige?|sprich|bleibe?|achte|denke?)\b"
+    r".{0,40} (?:nie|niemals|immer|stets|keinesfalls)\b"
+    r"|\bdu (?:darfst|sollst|musst) .{0,40}\b(?:nicht|nie|niemals|immer|stets|keine?n?|nur)\b"
+    r"|\b(?:darf|dürfen) (?:nie|niemals|nichts|niemand|keine?n?)\b",
+    "fr": r"^(?:ne |n['’]).{2,30}? jamais |\ben aucun cas\b|\bil (?:ne )?faut (?:jamais|toujours) "
+    r"|^ne (?!(?:sont|suis|sais|marche|fonctionne|trouve|comprends)\b)\w+ (?:rien|pas) "
+    r"|^toujours (?!(?:la|les?|une?|pas|en|plus|est|aussi)\b)\w"
+    r"|\b(?:désormais|dorénavant|à partir de maintenant|dès maintenant)\b"
+    r"|^(?:réponds|répondez|utilisez?|écris|écrivez|donnez?|gardez?|parlez?|mets|mettez|fais|faites"
+    r"|pensez?|vérifiez?|lancez?|demandez?|indiquez?)\b.{0,30} toujours\b"
+    r"|\b(?:tu|vous) (?:ne )?(?:dois|devez) .{0,20}(?:jamais|toujours)\b",
+    # Spanish and Portuguese share "nunca", Portuguese and Italian "sempre".
+    "es": r"^(?:siempre|nunca) (?!(?:he|has?|hemos|han|había|me|te|se|es|fue|est\w+|hay|el|los|las"
+    r"|lo h\w+|tive|fui|foi|vi|é)\b)\w"
+    r"|\b(?:a partir de ahora|de ahora en adelante)\b|^no .{2,25} (?:nunca|jamás)\b"
+    r"|^no (?:toques|borres|uses|cambies|modifiques|hagas|escribas|añadas|elimines|publiques)\b"
+    r"|\b(?:bajo ningún concepto|bajo ninguna circunstancia|en ningún caso)\b"
+    r"|^(?:responde|contesta|usa|utiliza|da|escribe|mantén|habla|pon|haz|recuerda|indica|ejecuta)\b"
+    r".{0,30} siempre\b|\b(?:debes|tienes que) .{0,15}(?:siempre|nunca)\b",
+    "pt": r"^sempre (?!(?:est\w+|esque\w+|gost\w+|tive|fui|foi|é|vi|me|os?|as?|que|há|ach\w+"
+    r"|pens\w+|soube|lo|la|gli|le|il|un\w*)\b)\w"
+    r"|\b(?:a partir de agora|de agora em diante|daqui em diante)\b"
+    r"|\b(?:em hipótese alguma|em nenhum caso|de forma alguma)\b|^não .{2,25} (?:nunca|jamais)\b"
+    r"|^não (?:mexa|toque|altere|apague|mude|use|faça|escreva|remova|exclua|publique)\b"
+    r"|^(?:responda|responde|use|usa|utilize|escreva|dê|mantenha|fale|indique|rode|execute|coloque)\b"
+    r".{0,30} sempre\b",
+    "it": r"\b(?:d['’]ora in (?:poi|avanti)|da (?:adesso|ora) in (?:poi|avanti))\b"
+    r"|^non \w+(?:are|ere|ire)\b|^non .{2,25}(?:in nessun caso|per nessun motivo)\b"
+    r"|^(?:rispondi|usa|utilizza|scrivi|dai|mantieni|parla|indica|esegui|metti|fai)\b"
+    r".{0,30} sempre\b",
+    "ru": r"^не \w+(?:йте|ите|ьте|[йиь])\b"
+    r"|^(?:никогда не|всегда) (?!(?:одн\w+|так\w*|есть|можно|\w+л[аои]?)\b)\w"
+    r"|\b(?:отныне|впредь|с этого момента|ни в коем случае|ни при каких)\b"
+    r"|^\w+(?:йте|ите|ьте|[йиь]) (?:\S+ ){0,3}?всегда\b",
+    "tr": r"\bbundan (?:sonra|böyle)\b|\bsakın\b|\basla\b(?!.{0,60}(?:[dt][ıiuü]|[ıiuü]yor)m?\b)"
+    r"|\b(?:her zaman|daima|kesinlikle|mutlaka) .{0,50}"
+    r"(?:\b(?:ver|kullan|yaz|et|yap|cevapla|yanıtla|çalıştır|ekle|belirt)|m[ae]|[ıiuü]n)[.!]?$",
+    "zh": r"(?:^|[，。：；])(?:请)?(?:不要(?!担心|紧|客气|急|怕|难过)"
+    r"|别(?!的|人|处|说|急|怕|担心|客气))|^(?!.{0,6}[我他她]).{0,40}必须(?!的)|务必|以后都(?!会)|以后请|从现在(?:起|开始)|一律|请始终|^始终"
+    r"|绝对不(?:能|要|可|许)|千万(?:别|不要)|(?:请|^)禁止|每次.{1,20}都(?:要|得|必须)",
+    "ja": r"(?:必ず|(?<!非)常に|絶対に?|決して|毎回|いつも).{1,40}"
+    r"(?:ください|下さい|お願いします|こと|しない|使う|て)[。！]?$|ない(?:で|でください|こと)[。！]?$"
+    r"|(?:今後|これから|以後)(?:は|も|、).{1,40}(?:ください|下さい|お願いします|こと|て)[。！]?$",
+    "ko": r"(?:항상|절대로?|반드시|언제나|매번|앞으로|이제부터|지금부터).{1,40}"
+    r"(?:세요|십시오|줘|마|말 것|할 것|해라|하라)[.!]?$|지 ?마(?:세요|십시오|라)?[.!]?$",
+}
+_OTHER_SCRIPTS = ("ru", "zh", "ja", "ko")
+_RULE_IN_LATIN, _RULE_IN_OTHERS = (
+    re.compile("|".join(_RULES[code] for code in codes), re.IGNORECASE)
+    for codes in ([code for code in _RULES if code not in _OTHER_SCRIPTS], _OTHER_SCRIPTS)
+)
+# What says by itself that it holds for good.
+_FIRM = re.compile(
+    r"\b(?:from now on|never|always|every time|whenever|no matter|under no circumstances|ab jetzt"
+    r"|ab sofort|immer|nie|niemals|stets|auf keinen fall|toujours|jamais|désormais|dorénavant"
+    r"|à partir de maintenant|siempre|nunca|a partir de|en adelante|sempre|em diante|mai|in poi"
+    r"|всегда|никогда|отныне|впредь|с этого момента|bundan|asla|sakın|her zaman)\b"
+    r"|以后|一律|始终|绝对|千万|每次|从现在|今後|これから|必ず|常に|絶対|항상|절대|앞으로|지금부터|반드시",
     re.IGNORECASE,
 )
 # "I have never been to Rome" lays down nothing; "I want you to never go there" does.
 _NARRATIVE = re.compile(
-    r"(?:and |but |so |\w+: )?(?:i|we|he|she|they|it|my|our|that|this)\b(?!.{0,20}\byou to\b)",
+    r"(?:(?:and|but|so|ok|okay|hm+|well|yeah|yes|no|oh|ah)[,.]? |\w+: )*"
+    r"(?:i|we|he|she|they|it|my|our|that|this)\b(?!.{0,20}\byou to\b)",
     re.IGNORECASE,
 )
 _OUTCOME = re.compile(
@@ -51,10 +122,36 @@ _TALK = re.compile(
 )
 
 
+def sentences(text: str, least: int = 5) -> list[str]:
+    """The sentences of a text that were said: no code, quotes, tables, or fragments of a word.
+
+    `least` is the tokens below which a piece says nothing.
+    """
+    prose = _CODE_BLOCK.sub("\n", text)
+    found = []
+    for piece in _SENTENCE_END.split(prose):
+        if _QUOTED.match(piece):
+            continue
+        # Nobody can make a sentence look as if somebody else had said it.
+        sentence = _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
+        if estimate(sentence) >= least and not sentence.startswith(
+            ("|", "#", "<", "{", "[", "import ")
+        ):
+            found.append(sentence)
+    return found
+
+
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user's lays something down for all that follows."""
-    is_order = bool(_RULE.search(sentence)) and not _NARRATIVE.match(sentence)
-    return is_order and not is_question(sentence)
+    is_order = _RULE_IN_LATIN.search(sentence) or (
+        not sentence.isascii() and _RULE_IN_OTHERS.search(sentence)
+    )
+    return bool(is_order) and not _NARRATIVE.match(sentence) and not is_question(sentence)
+
+
+def is_firm(rule: str) -> bool:
+    """Whether a rule says by itself that it holds for good."""
+    return bool(_FIRM.search(rule))
 
 
 def outcomes(sentence: str) -> int:

@@ -24,7 +24,7 @@ from ..language import words
 from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
 from ..values import SHARE_OF_VALUES, with_values
-from .cues import is_question, is_rule, is_talk, outcomes
+from .cues import is_question, is_rule, is_talk, outcomes, sentences
 
 MOST_TOKENS = 4_000
 # A tenth of a short chat says nothing: it may have a quarter, up to this (tokens).
@@ -53,13 +53,8 @@ _CHANGES = re.compile(
 _PATH_ARGUMENT = re.compile("path|file|url|command|query", re.IGNORECASE)
 _TERM = re.compile(r"[^\W\d_]{4,}|[\u4e00-\u9fff]{2}|[\uac00-\ud7af]{2}")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}|\d+|[「《“][^」》”]{2,20}[」》”]")
-_CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
-_QUOTED = re.compile(r"\s*>")
-_SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+", re.IGNORECASE)
 # Colours and other orders to a terminal, which tools print.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|(?<=[。！？；])")
-_BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+|\*\*")
 _PIECES = re.compile(r"…| -> |[(),\"]|\b\w+=|user: |\d+x")
 
 
@@ -246,7 +241,7 @@ def _statement_lines(messages: Sequence[Message], topics: frozenset[str]) -> Ite
         message = messages[index]
         if message.role not in ("user", "assistant"):
             continue
-        for position, sentence in enumerate(_sentences(text_of(message))):
+        for position, sentence in enumerate(sentences(text_of(message))):
             if sentence in seen:
                 continue
             seen.add(sentence)
@@ -260,21 +255,6 @@ def _statement_lines(messages: Sequence[Message], topics: frozenset[str]) -> Ite
             score = salience + 0.5 * _recency(index, messages)
             who = "" if message.role == "assistant" else "user: "
             yield Line("statements", who + shorten(sentence, 50), score, place)
-
-
-def _sentences(text: str) -> list[str]:
-    prose = _CODE_BLOCK.sub("\n", text)
-    found = []
-    for piece in _SENTENCE_END.split(prose):
-        if _QUOTED.match(piece):
-            continue
-        # Nobody can make a sentence look as if somebody else had said it.
-        sentence = _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
-        if estimate(sentence) >= 5 and not sentence.startswith(
-            ("|", "#", "<", "{", "[", "import ")
-        ):
-            found.append(sentence)
-    return found
 
 
 def _topics(messages: Sequence[Message]) -> frozenset[str]:

@@ -1,0 +1,156 @@
+"""The user's standing rules, found in what they said and quoted word for word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from llm.parts import Message
+
+from .conversation import is_request, text_of
+from .estimate import estimate
+from .language import words
+from .summarizers.cues import is_firm, is_question, is_rule, sentences
+from .summary import Head
+from .tokens import count_text
+
+SHARE_OF_ROOM = 4
+"A quarter of a summary at most goes to rules: each that is none would cost in every request."
+SHORT_MESSAGE, LONG_MESSAGE = 40, 400
+"Tokens: what is quoted as a whole, and what is rather a document than said."
+LONGEST_RULE = 100
+
+# Below a line such as "Rules:" each item is one, however it is worded.
+_LIST = re.compile(
+    r"^(?P<lead>.{2,200})[:：][ \t]*\n(?P<items>(?:[ \t]*(?:[-*•]|\d+[.)])[ \t]+\S.*(?:\n|\Z))+)",
+    re.MULTILINE,
+)
+_RULES = re.compile(
+    r"\b(?:rules?|guidelines|conventions|regeln|règles|reglas|regras|regole|kurallar\w*|правила)\b"
+    r"|规则|规矩|要求|ルール|決まり|규칙",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Something that a user has laid down for all that follows."""
+
+    text: str
+    "Word for word, on one line."
+    message: int
+    "Number of its message in the conversation, from 1."
+    is_firm: bool
+    "Whether it says by itself that it holds for good."
+    is_said: bool
+    "Whether it stands in a message that somebody typed, and not in a document."
+
+
+def standing_rules(messages: Sequence[Message]) -> list[Rule]:
+    """The rules in a conversation, in order. One that was said again stands where it was last.
+
+    A later rule may replace an earlier one: both stay, and whoever reads them reads the later one
+    last.
+    """
+    found: dict[str, Rule] = {}
+    for index in range(len(messages)):
+        if is_request(messages, index):
+            text = text_of(messages[index])
+            is_said = estimate(text[: 8 * LONG_MESSAGE]) <= LONG_MESSAGE
+            for quote in _quotes(text):
+                found.pop(quote, None)
+                found[quote] = Rule(quote, index + 1, is_firm(quote), is_said)
+    return list(found.values())
+
+
+def with_rules(summary: str, head: Head) -> str:
+    """The summary of a model with the rules that it does not quote word for word."""
+    quoted = _plain("\n".join([summary, *head.pins]))
+    missing = [rule for rule in chosen_rules(head) if _plain(rule.text) not in quoted]
+    if not missing:
+        return summary
+    return _added(summary, f"## {words(head.language)['rules']}", list(map(_line, missing)))
+
+
+def chosen_rules(head: Head) -> list[Rule]:
+    """The rules that there is room for: the most explicit ones and the latest of them, in order."""
+    rules = standing_rules(head.originals)
+    room = head.room // SHARE_OF_ROOM - count_text(f"\n\n## {words(head.language)['rules']}")
+    chosen = set()
+    for rule in sorted(rules, key=lambda r: (r.is_said, r.is_firm, r.message), reverse=True):
+        cost = count_text(_line(rule)) + 1
+        if cost <= room:
+            chosen.add(rule)
+            room -= cost
+    return [rule for rule in rules if rule in chosen]
+
+
+def rules_tokens(head: Head) -> int:
+    """What `with_rules` adds to a summary that quotes none of them."""
+    lines = [_line(rule) for rule in chosen_rules(head)]
+    heading = f"\n\n## {words(head.language)['rules']}"
+    return count_text("\n".join([heading, *lines])) + 2 if lines else 0
+
+
+def _quotes(text: str) -> Iterator[str]:
+    """The rules in a message: sentences, the items of a list of rules, or all of a short one."""
+    said = sentences(text, least=1)
+    listed = {item: quote for found in _LIST.finditer(text) for item, quote in _items(found)}
+    rules = [sentence for sentence in said if sentence in listed or _is_whole_rule(sentence)]
+    whole = " ".join(text.split())
+    if rules and not listed and _is_all_rules(whole, said, rules):
+        yield whole
+        return
+    for sentence in rules:
+        quote = listed.get(sentence, sentence)
+        if estimate(quote) <= LONGEST_RULE:
+            yield quote
+
+
+def _items(found: re.Match[str]) -> Iterator[tuple[str, str]]:
+    """The items of a list of rules, and how each is quoted."""
+    lead = " ".join(found["lead"].split())
+    # "Never do this" belongs to each of its items, which would say the opposite alone.
+    is_order = is_rule(lead)
+    if not is_order and not _RULES.search(lead):
+        return
+    for item in sentences(found["items"], least=1):
+        if not is_question(item):
+            yield item, f"{lead}: {item}" if is_order else item
+
+
+def _is_whole_rule(sentence: str) -> bool:
+    return not sentence.endswith((":", "：")) and is_rule(sentence)
+
+
+def _is_all_rules(whole: str, said: Sequence[str], rules: Sequence[str]) -> bool:
+    """Whether a message says little else, so that its words belong together.
+
+    What is a question or a request must not be asked again each time that its rule is read.
+    """
+    if estimate(whole) > SHORT_MESSAGE or "`" * 3 in whole or whole.startswith((">", "#", "<")):
+        return False
+    return not any(map(is_question, said)) and 2 * len(rules) > len(said)
+
+
+def _line(rule: Rule) -> str:
+    return f'- "{rule.text}" [{rule.message}]'
+
+
+def _added(summary: str, heading: str, lines: Sequence[str]) -> str:
+    """The summary with more lines at the end of a section, or with that section behind it."""
+    written = summary.rstrip().splitlines()
+    places = [at for at, line in enumerate(written) if line.rstrip() == heading]
+    if not places:
+        return "\n".join([*written, "", heading, *lines])
+    end = places[0] + 1
+    while end < len(written) and not re.match(r"#{1,6}\s", written[end]):
+        end += 1
+    before = "\n".join(written[:end]).rstrip()
+    rest = ["", *written[end:]] if end < len(written) else []
+    return "\n".join([before, *lines, *rest])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
