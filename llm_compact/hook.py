@@ -106,10 +106,11 @@ def _answer(
 
 
 def is_compacted(messages: Sequence[Message]) -> bool:
-    """Whether a chain begins as a compacted one does, or has tool output that was shortened."""
-    first = next((message for message in messages if message.role != "system"), None)
-    suspects = [message for message in messages if message is first or message.role == "tool"]
-    return any(MARKER in (_metadata(part) or ()) for each in suspects for part in each.parts)
+    """Whether a chain begins as a compacted one does, told by its first message after system."""
+    for message in messages:
+        if message.role != "system":
+            return any(MARKER in (_metadata(part) or ()) for part in message.parts)
+    return False
 
 
 def _metadata(part: Any) -> dict[str, Any] | None:

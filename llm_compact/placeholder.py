@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from llm.parts import Message, Part, ToolCallPart, ToolResultPart
@@ -52,8 +53,9 @@ def pruned(
     each time, a provider's cache of the conversation is lost from the first placeholder on, and
     what follows stands in the log once more. So it should happen seldom, and then be worth it.
 
-    Nothing else changes, except that reasoning behind the first placeholder is dropped as it is
-    behind a summary. What a provider ran itself is left alone: it checks these results.
+    Nothing else changes, except that the first message carries a mark, and that reasoning behind
+    the first placeholder is dropped as it is behind a summary. What a provider ran itself is left
+    alone: it checks these results.
     """
     calls = {id(each.result): each.call for each in answered_calls(messages)}
     result = list(messages)
@@ -63,8 +65,34 @@ def pruned(
             parts = [_pruned(part, calls, hashes[index], pruning) for part in message.parts]
             if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
                 result[index] = replace(message, parts=parts)
-    first = next((i for i in range(until) if result[i] is not messages[i]), len(result))
-    return [*result[:first], *without_reasoning(result[first:])]
+    first = next((i for i in range(until) if result[i] is not messages[i]), None)
+    if first is None:
+        return result
+    begun = [_begun(message, pruning) for message in _beginning(result[:first])]
+    return [*begun, *result[len(begun) : first], *without_reasoning(result[first:])]
+
+
+def _beginning(messages: Sequence[Message]) -> Sequence[Message]:
+    """The system prompt and the first message after it."""
+    system = sum(1 for _ in takewhile(lambda message: message.role == "system", messages))
+    return messages[: system + 1]
+
+
+def _begun(message: Message, pruning: Pruning) -> Message:
+    """A message that a pruned conversation begins with, so that its beginning tells what it is.
+
+    To look for placeholders in all of its messages would cost each call of a model too much.
+    """
+    if message.role == "system":
+        return message
+    return replace(message, parts=[_marked(part, pruning) for part in message.parts])
+
+
+def _marked(part: Part, pruning: Pruning, **more: str) -> Part:
+    metadata = getattr(part, "provider_metadata", None) or {}
+    mark = {"compaction": pruning.compaction, "generation": pruning.generation, **more}
+    # A summary's mark tells more, and stays.
+    return replace(part, provider_metadata={MARKER: mark, **metadata})  # type: ignore[call-arg]
 
 
 def restored(
@@ -98,7 +126,7 @@ def pruned_hashes(messages: Sequence[Message]) -> list[str]:
 
 
 def _restored(message: Message, original_of: Callable[[str], Message | None]) -> Message:
-    if not any(map(pruned_hash, message.parts)):
+    if not any(map(_is_marked, message.parts)):
         return message
     parts = []
     for position, part in enumerate(message.parts):
@@ -107,7 +135,21 @@ def _restored(message: Message, original_of: Callable[[str], Message | None]) ->
     return replace(message, parts=parts)
 
 
+def _is_marked(part: Part) -> bool:
+    """Whether a part carries a mark of this module, and not that of a summary."""
+    mark: Any = (getattr(part, "provider_metadata", None) or {}).get(MARKER)
+    return isinstance(mark, dict) and "head" not in mark
+
+
+def _unmarked(part: Part) -> Part:
+    metadata = dict(getattr(part, "provider_metadata", None) or {})
+    del metadata[MARKER]
+    return replace(part, provider_metadata=metadata or None)  # type: ignore[call-arg]
+
+
 def _original_part(part: Part, original: Message | None, position: int) -> Part:
+    if _is_marked(part) and not pruned_hash(part):
+        return _unmarked(part)
     if original is None or position >= len(original.parts):
         return part
     found = original.parts[position]
@@ -125,13 +167,7 @@ def _pruned(part: Part, calls: Mapping[int, ToolCallPart], hash: str, pruning: P
     text = placeholder(part, calls.get(id(part)), is_logged=pruning.is_logged)
     if text is None:
         return part
-    mark = {
-        "pruned": hash,
-        "compaction": pruning.compaction,
-        "generation": pruning.generation,
-    }
-    metadata = {**(part.provider_metadata or {}), MARKER: mark}
-    return replace(part, output=text, provider_metadata=metadata)
+    return _marked(replace(part, output=text), pruning, pruned=hash)
 
 
 def placeholder(
