@@ -10,7 +10,7 @@ demo: $(VENV)/installed
 	@$(BIN)/llm compact demo
 
 test: $(VENV)/installed-dev
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest --numprocesses auto --dist loadgroup
 
 # A real model with a window of 512 tokens. Its runtime is compiled once, which takes some minutes.
 e2e: $(VENV)/installed-e2e

@@ -95,6 +95,9 @@ def _policy(given: dict[str, Any], llm_options: dict[str, Any], *, is_chat: bool
     """The policy of a call: options, then the environment, then what is stored."""
     from .settings import read_settings
 
+    # Who switches it off needs no settings, and may have broken them.
+    if not is_chat and str(given[_THRESHOLD]).strip().lower() == "off":
+        return None
     stored = read_settings()
     # Most calls of llm end here.
     if given[_THRESHOLD] is None and stored.auto_threshold is None and not is_chat:

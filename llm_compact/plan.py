@@ -35,6 +35,8 @@ SHORTEST_SUMMARY = 2
 LEAST_ROOM, MOST_ROOM = 300, 4_000
 AIM, MOST_LEFT = 0.4, 0.6
 "The shares of a limit that a compaction aims at, and that it leaves at most."
+LEAST_SHARE = 10
+"A tenth of a limit is there for a summary in any case."
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,13 @@ def plan_compaction(
     for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
         kept_tokens += size if sent is message else message_tokens(sent)
     room = _room(head_tokens, max_summary, limit, pinned)
-    most = room if max_summary else _most(room, limit, calibration, kept_tokens)
+    most = room if max_summary else None
+    if limit and limit.unit == "tokens" and not max_summary:
+        left = calibration.plain(int(limit.value * MOST_LEFT) - calibration.overhead)
+        left -= kept_tokens + MESSAGE_TOKENS
+        # Where what has to stay leaves no room below the limit, the summary is not to blame.
+        room = min(room, max(left, limit.value // LEAST_SHARE + pinned))
+        most = max(room, left)
     allowed = _room_of_pins(room, max_summary, limit)
     if pinned and allowed is not None and allowed - pinned < SHORTEST_SUMMARY:
         raise _too_many_pins(pinned, allowed)
@@ -271,15 +279,6 @@ def _room(head_tokens: int, max_summary: Size | None, limit: Size | None, pinned
     if limit and limit.unit == "tokens":
         room = min(room, limit.value // 4)
     return room + pinned
-
-
-def _most(room: int, limit: Size | None, calibration: Calibration, kept: int) -> int | None:
-    """The longest summary with which the conversation is small enough below a limit."""
-    if limit is None or limit.unit != "tokens":
-        return None
-    left = int(limit.value * MOST_LEFT) - calibration.overhead
-    # Where the tail alone is too large, the summary is not to blame.
-    return max(room, calibration.plain(left) - kept - MESSAGE_TOKENS)
 
 
 def _room_of_pins(room: int, max_summary: Size | None, limit: Size | None) -> int | None:

@@ -62,22 +62,22 @@ class Voice(Protocol):
 
 @contextmanager
 def auto(
-    threshold: str,
+    threshold: str | int,
     *,
     model: str | None = None,
-    keep: str | None = None,
-    max_summary: str | None = None,
-    window: str | None = None,
+    keep: str | int | None = None,
+    max_summary: str | int | None = None,
+    window: str | int | None = None,
     database: str | Path | None = None,
     timeout: float = TIMEOUT,
 ) -> Iterator[None]:
     """Compact the conversations in this block by themselves, sync and async ones.
 
     `threshold` is a size such as "70%" (of the model's context window), "100k" (tokens), "20m"
-    (messages) or "10x" (exchanges). A request above it is compacted before it is sent. `model`
-    writes the summaries, by default the conversation's own, or "extractive" for none. `keep`,
-    `max_summary` and `window` (that of the conversation's model) are sizes as for `compact()`,
-    `timeout` is in seconds for each call of the summarizer.
+    (messages) or "10x" (exchanges); a number is tokens. A request above it is compacted before it
+    is sent. `model` writes the summaries, by default the conversation's own, or "extractive" for
+    none. `keep`, `max_summary` and `window` (that of the conversation's model) are sizes as for
+    `compact()`, `timeout` is in seconds for each call of the summarizer.
 
     With a `database`, each compaction is written there as a conversation of its own, which
     `conversation.id` moves to. Without it, only the chain of messages in memory gets shorter.
@@ -90,14 +90,14 @@ def auto(
     from .automatic import Session
 
     policy = Policy(
-        threshold=parse_threshold(threshold),
+        threshold=parse_threshold(str(threshold)),
         summarizer=model,
-        keep=parse_keep(keep) if keep else None,
-        max_summary=parse_length(max_summary) if max_summary else None,
-        window=parse_tokens(window) if window else None,
+        keep=parse_keep(str(keep)) if keep else None,
+        max_summary=parse_length(str(max_summary)) if max_summary else None,
+        window=parse_tokens(str(window)) if window else None,
         log=Path(database) if database else None,
         is_stored=database is not None,
-        timeout=timeout,
+        timeout=float(timeout),
     )
     with hook.active(Session(policy, Logged())):
         yield

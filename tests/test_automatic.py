@@ -16,7 +16,7 @@ from typing import Any
 import llm
 import pytest
 from click.testing import Result
-from conftest import Log
+from conftest import LONG, Log
 from conversations import PICTURE, conversations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -1059,3 +1059,18 @@ def test_llm_continue_in_an_empty_log_is_as_it_was(log: Log, run: Run) -> None:
 
     assert result.exit_code == 1
     assert "gone" in result.stderr
+
+
+def test_a_summary_yields_to_what_a_large_system_prompt_leaves(
+    models: Plugin, log: Log, run: Run
+) -> None:
+    system = "You keep the tide tables of the North Sea. " * 110
+    policy = ("--auto-threshold", "3k", "--compact-model", "extractive")
+    said = "".join(f"What about port {n}? {LONG.format(place='Ribe', n=n)}\n" for n in range(24))
+
+    result = run("chat", "-m", "chatty", "-s", system, *policy, input=f"{said}quit\n")
+
+    assert result.exit_code == 0, result.output
+    rows = list(log.db["compactions"].rows)
+    assert rows
+    assert [row["tokens_after"] for row in rows if row["tokens_after"] >= 0.6 * 3_000] == []

@@ -32,7 +32,11 @@ CORPUS = Path(
     or Path(__file__).parents[2] / "shared" / "corpus" / "dev.jsonl"
 )
 
-pytestmark = pytest.mark.skipif(not CORPUS.exists(), reason="no corpus beside the checkout")
+pytestmark = [
+    pytest.mark.skipif(not CORPUS.exists(), reason="no corpus beside the checkout"),
+    # One log for all of them, which the last tests look at.
+    pytest.mark.xdist_group("corpus"),
+]
 
 
 @cache

@@ -458,6 +458,17 @@ def test_off_is_a_threshold_too(models: Plugin) -> None:
         assert long_conversation(conversation, models, 6) == [1, 3, 5, 7, 9, 11]
 
 
+def test_a_number_is_tokens(models: Plugin) -> None:
+    models.chatty.replies = [long_answer(n) for n in range(12)]
+    conversation = llm.get_model("chatty").conversation()
+
+    with llm_compact.auto(threshold=600, model="extractive", keep=1, window=4_000):
+        for n in range(12):
+            conversation.prompt(f"And in port {n}?").text()
+
+    assert len(models.chatty.sent[-1].messages) < 12
+
+
 @pytest.mark.parametrize(
     "sizes",
     [

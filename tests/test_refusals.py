@@ -157,7 +157,7 @@ def test_a_conversation_whose_model_is_gone(
 
     assert refused.exit_code == 1
     assert "Unknown model: chatty" in one_line(refused)
-    assert "-m extractive" in one_line(refused)
+    assert "use extractive" in one_line(refused)
     assert (dry.exit_code, offline.exit_code) == (0, 0)
 
 

@@ -119,7 +119,7 @@ def model_summarizer(
         model = llm.get_model(name)
     except llm.UnknownModelError:
         raise SummarizerError(
-            f"Unknown model: {name}. See llm models, or use -m extractive, which needs no model"
+            f"Unknown model: {name}. See llm models, or use extractive, which needs no model"
         ) from None
     asked = {**((template and template.options) or {}), **dict(options)}
     try:
