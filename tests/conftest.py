@@ -16,7 +16,7 @@ from hypothesis import settings
 from llm.cli import cli
 from llm.logs import LogStore
 from llm.parts import Message
-from llm.plugins import pm
+from llm.plugins import load_plugins, pm
 from scripted import Plugin, Reply, lookup
 
 # pytest --hypothesis-profile=thorough tries twenty times as many conversations. What CI tries is
@@ -24,6 +24,10 @@ from scripted import Plugin, Reply, lookup
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("thorough", deadline=None, max_examples=2_000)
 settings.load_profile("default")
+
+# llm registers all models anew each time that one is asked for, and its own take it a while.
+load_plugins()  # type: ignore[no-untyped-call]
+pm.unregister(name="llm.default_plugins.openai_models")
 
 
 @pytest.fixture(autouse=True)
