@@ -34,6 +34,7 @@ from .overflow import overflow_in
 from .placeholder import PRUNE_TOOLS
 from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
+from .prefix import LIMIT_OPTIONS, Prefix, live_prefix
 from .prune import draft_pruning
 from .settings import remember_window
 from .store import (
@@ -48,10 +49,9 @@ from .store import (
     store_compaction,
 )
 from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
-from .summarizers.call import LIMIT_OPTIONS
-from .summary import Summarizer
+from .summary import Summarizer, Watch
 from .tokens import UNKNOWN, Size, reported_usage
-from .turns import AnyModel, Call, ChainPrompt
+from .turns import AnyModel, Call, ChainPrompt, Recalled
 from .windows import context_window
 
 T = TypeVar("T")
@@ -89,6 +89,9 @@ class Session:
         """Whether this call belongs to a conversation that the policy is about."""
         # A model that is another one in a thread of its own hands the same response on.
         if _is_inside.get() or id(call.response) in self._in_progress or call.conversation is None:
+            return False
+        # A stand-in is nobody's conversation.
+        if isinstance(call.conversation, Recalled):
             return False
         if self.policy.is_single and not self._is_first(call.conversation):
             return False
@@ -314,17 +317,23 @@ class Session:
         if self.is_off and is_needed:
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         try:
-            summarizer = self._summarizer(name, call)
+            prefix = self._prefix(name, call)
+            summarizer = self._summarizer(name, call, prefix)
             self.voice.working(plan, summarizer.name)
             calls = planned_calls(name, plan.head, self._summarizer_window(name, call))
-            seconds = self.policy.timeout * max(1, calls)
-            future = in_background(lambda: _inside(_drafted, plan, summarizer, trigger))
+            # A conversation that can't be sent as it was takes a call more.
+            seconds = self.policy.timeout * (max(1, calls) + (prefix is not None))
+            notes = _Notes()
+            future = in_background(lambda: _inside(_drafted, plan, summarizer, notes, trigger))
             try:
                 draft: Draft = yield Wait(future, seconds)
             except TimeoutError:
                 raise SummarizerError(
                     f"The summarizer {name} did not answer within {_shown(seconds)} seconds"
                 ) from None
+            finally:
+                for text in notes.texts:
+                    self.voice.warn(text)
         except SummarizerError as ex:
             if not is_needed or name == EXTRACTIVE:
                 raise
@@ -334,10 +343,16 @@ class Session:
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         return draft
 
-    def _summarizer(self, name: str, call: Call) -> Summarizer:
+    def _prefix(self, name: str, call: Call) -> Prefix | None:
+        if self.policy.reuse_cache and self._is_own(name, call):
+            return live_prefix(call.prompt)
+        return None
+
+    def _summarizer(self, name: str, call: Call, prefix: Prefix | None) -> Summarizer:
         # The conversation's key is for its own model and for no other.
         key = call.given.get("key") if self._is_own(name, call) else None
-        return get_summarizer(name, key=key, window=self._summarizer_window(name, call))
+        window = self._summarizer_window(name, call)
+        return get_summarizer(name, key=key, window=window, prefix=prefix)
 
     def _summarizer_window(self, name: str, call: Call) -> int | None:
         return self._window(call.model) if self._is_own(name, call) else None
@@ -516,8 +531,18 @@ def _shown(seconds: float) -> str:
     return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:g}"
 
 
-def _drafted(plan: Plan, summarizer: Summarizer, trigger: Trigger) -> Draft:
-    return draft_compaction(plan, summarizer, trigger=trigger)
+def _drafted(plan: Plan, summarizer: Summarizer, watch: Watch, trigger: Trigger) -> Draft:
+    return draft_compaction(plan, summarizer, watch=watch, trigger=trigger)
+
+
+class _Notes(Watch):
+    """Keeps what a summarizer in a thread of its own has to tell, until somebody listens."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
 
 
 def _inside(function: Callable[..., T], *arguments: Any) -> T:

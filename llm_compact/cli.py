@@ -139,6 +139,12 @@ def compact() -> None:
     is_flag=True,
     help="Only shorten the large tool output in the older part; no summary, no model",
 )
+@click.option(
+    "--reuse-cache/--no-reuse-cache",
+    default=None,
+    help="Send the conversation as its model was sent it before, not a transcript: its provider "
+    "may have that in its cache. For a summary by the conversation's own model",
+)
 @_database_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
 @click.option(
@@ -167,6 +173,7 @@ def run(
     check: str | None,
     database: str | None,
     prune_tools: bool,
+    reuse_cache: bool | None,
     dry_run: bool,
     from_original: bool,
     again: bool,
@@ -192,7 +199,7 @@ def run(
         llm compact -c --prune-tools
     """
     from . import display
-    from .compaction import carry_out, default_database, model_name
+    from .compaction import carry_out, default_database, model_name, reusable_prefix
     from .plan import plan_compaction
     from .settings import read_settings
     from .store import open_log, read_source
@@ -226,8 +233,9 @@ def run(
             return
         own_prompt = load_template(template) if template else None
         name = model_name(source, model_id, own_prompt, stored.model)
+        prefix = reusable_prefix(db, plan, name, asked=reuse_cache, stored=stored.reuse_cache)
         if dry_run:
-            calls = planned_calls(name, plan.head, window)
+            calls = planned_calls(name, plan.head, window, prefix)
             if check is not None:
                 examiner_name(None if check == _SUMMARIZER else check, name)
                 calls += 1
@@ -237,7 +245,13 @@ def run(
                 display.show_plan(plan, name, calls)
             return
         summarizer = get_summarizer(
-            name, options=options, key=key, window=window, jobs=jobs, template=own_prompt
+            name,
+            options=options,
+            key=key,
+            window=window,
+            jobs=jobs,
+            template=own_prompt,
+            prefix=prefix,
         )
         if not quiet:
             display.show_start(plan, summarizer.name)
@@ -266,6 +280,7 @@ _OF_SUMMARIES = {
     "from_original": "--from-original",
     "check": "--check",
     "usage": "-u",
+    "reuse_cache": "--reuse-cache",
 }
 
 
@@ -592,6 +607,8 @@ def settings_set(name: str, value: str) -> None:
     model           Model that writes summaries, or 'extractive' for none
     keep            How much stays verbatim: 2x, 6m, 8k or 20%
     max-summary     Longest summary that is accepted: 1k or 5%
+    reuse-cache     Whether a summary by the conversation's own model is made from
+                    what its provider may have in its cache: on or off
     window.MODEL    Context window of a model in tokens, e.g. 32k
 
     Example usage:

@@ -44,6 +44,7 @@ class Shown(Watch):
     def __init__(self, *, summary: bool, progress: bool) -> None:
         self._summary = summary
         self._streams = summary and is_terminal()
+        self._notes = progress
         self._progress = progress and sys.stderr.isatty()
         self._told = ""
 
@@ -57,6 +58,10 @@ class Shown(Watch):
             click.secho(f"\r{done:,} of about {calls:,} calls", dim=True, err=True, nl=False)
             if done >= calls:
                 click.echo(err=True)
+
+    def note(self, text: str) -> None:
+        if self._notes:
+            click.echo(text, err=True)
 
     def finish(self, summary: str) -> None:
         """Show what was not shown on the way: all of it, or how what came was changed."""
@@ -117,7 +122,7 @@ class Terminal:
                 original = f". Go on: llm -c{self._where} --cid {stored.conversation_id}{original}"
         self._line(
             f"Compacted {record.tokens_before:,} -> {record.tokens_after:,} tokens "
-            f"({_parts(record)}) with {record.summarizer}{original}"
+            f"({_parts(record)}) with {record.summarizer}{_cached(record)}{original}"
         )
 
     def warn(self, text: str) -> None:
@@ -162,7 +167,7 @@ def show_done(compaction: Compaction, database: str | None) -> None:
     go_on = "" if is_picked else f"Go on: llm -c{where}{'' if c.is_newest else f' --cid {c.id}'}. "
     click.echo(
         f"Compacted {c.tokens_before:,} -> {c.tokens_after:,} tokens "
-        f"({_parts(c)}) with {c.summarizer}. New conversation: {c.id}. {go_on}"
+        f"({_parts(c)}) with {c.summarizer}{_cached(c)}. New conversation: {c.id}. {go_on}"
         f"Original: llm -c{where} --cid {shlex.quote(c.source_id)}",
         err=True,
     )
@@ -170,6 +175,12 @@ def show_done(compaction: Compaction, database: str | None) -> None:
         which = where if c.is_newest else f"{where} {c.id}"
         told = f"{c.values_lost:,} of {c.values_found:,} values"
         click.echo(f"Not carried over: {told}; llm compact show{which} --lost", err=True)
+
+
+def _cached(record: Record) -> str:
+    if not record.cached_tokens:
+        return ""
+    return f" ({record.cached_tokens:,} tokens of its input were cached)"
 
 
 def show_check(compaction: Compaction) -> None:
@@ -198,8 +209,13 @@ def _check(record: Record | LoggedCompaction) -> str | None:
 
 def show_usage(usage: Usage) -> None:
     """The summarizer's tokens, worded as llm does."""
-    used = token_usage_string(usage.input, usage.output, None) or "not reported"
+    used = _usage(usage.input, usage.output, usage.cached) or "not reported"
     click.secho(f"Token usage: {used}", fg="yellow", bold=True, err=True)
+
+
+def _usage(input: int | None, output: int | None, cached: int | None) -> str:
+    details = None if cached is None else {"cached_tokens": cached}
+    return str(token_usage_string(input, output, details))
 
 
 def show_json(data: dict[str, Any] | list[dict[str, Any]]) -> None:
@@ -224,7 +240,8 @@ def compaction_json(compaction: Compaction) -> dict[str, Any]:
         "tokens_after": c.tokens_after,
         "summary_tokens": c.summary_tokens,
         "summary": c.summary,
-        "usage": dataclasses.asdict(c.usage),
+        "usage": {"input": c.input_tokens, "output": c.output_tokens, "calls": c.calls},
+        "cached_tokens": c.cached_tokens,
         "duration_ms": c.duration_ms,
         "values_found": c.values_found,
         "values_lost": c.values_lost,
@@ -349,7 +366,7 @@ def _columns(c: LoggedCompaction) -> tuple[str, ...]:
 
 def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -> None:
     """What `llm compact show` prints: the record, and the summary below it."""
-    used = token_usage_string(c.input_tokens, c.output_tokens, None)
+    used = _usage(c.input_tokens, c.output_tokens, c.cached_tokens)
     took = f"{(c.duration_ms or 0) / 1_000:,.1f} s"
     rows = [
         ("conversation", f"{c.conversation_id} {_one_line(c.name or '')}"),

@@ -155,6 +155,7 @@ class Examination:
                 record,
                 input_tokens=_sum([usage.input for usage in usages]),
                 output_tokens=_sum([usage.output for usage in usages]),
+                cached_tokens=_sum([usage.cached for usage in usages]),
                 calls=sum(usage.calls for usage in usages),
                 duration_ms=record.duration_ms + duration_ms,
                 check_model=self.examiner.name,
@@ -182,7 +183,7 @@ class Examination:
 
 
 def _usage(record: Record) -> Usage:
-    return Usage(record.input_tokens, record.output_tokens, record.calls)
+    return Usage(record.input_tokens, record.output_tokens, record.calls, record.cached_tokens)
 
 
 def _sum(reported: Sequence[int | None]) -> int | None:

@@ -118,6 +118,7 @@ def _policy(given: dict[str, Any], llm_options: dict[str, Any], *, is_chat: bool
         summarizer=given[_MODEL] or stored.model,
         keep=_read(_KEEP, given, parse_keep) or stored.keep,
         max_summary=stored.max_summary,
+        reuse_cache=stored.reuse_cache,
         window=_read(_WINDOW, given, parse_tokens),
         log=Path(database) if database else default_database(),
         is_stored=is_chat or _is_logged(llm_options),

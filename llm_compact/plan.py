@@ -16,7 +16,7 @@ from .pins import clean_pins, pinned_tokens, without_pins
 from .placeholder import restored_from
 from .sizes import message_sizes
 from .store import Source, already_compacted
-from .summary import Head
+from .summary import Head, Sent
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
@@ -155,6 +155,8 @@ def plan_compaction(
     allowed = _room_of_pins(room, max_summary, limit)
     if pinned and allowed is not None and allowed - pinned < SHORTEST_SUMMARY:
         raise _too_many_pins(pinned, allowed)
+    before_cut = len(sizes) - len(body) + cut.position
+    sent_tokens = calibration.tokens(sum(sizes[:before_cut]))
     head = Head(
         messages=by_reference(whole[: cut.position], source.fragments),
         previous=without_pins(previous.text) if previous else None,
@@ -166,6 +168,7 @@ def plan_compaction(
         focus=focus,
         generation=generation,
         pins=all_pins,
+        sent=None if from_original else Sent(source.messages[:before_cut], sent_tokens),
     )
     if from_original and previous:
         head = _from_original(head, limit)

@@ -31,6 +31,8 @@ class Policy:
     "A model, or `extractive`. None: the conversation's own model."
     keep: Size | None = None
     max_summary: Size | None = None
+    reuse_cache: bool = False
+    "Whether a summary by the conversation's own model is written from what it was sent before."
     window: int | None = None
     "Context window of the conversation's model in tokens."
     log: Path | None = None
@@ -70,6 +72,7 @@ def auto(
     window: str | int | None = None,
     database: str | Path | None = None,
     timeout: float = TIMEOUT,
+    reuse_cache: bool = False,
 ) -> Iterator[None]:
     """Compact the conversations in this block by themselves, sync and async ones.
 
@@ -77,7 +80,9 @@ def auto(
     (messages) or "10x" (exchanges); a number is tokens. A request above it is compacted before it
     is sent. `model` writes the summaries, by default the conversation's own, or "extractive" for
     none. `keep`, `max_summary` and `window` (that of the conversation's model) are sizes as for
-    `compact()`, `timeout` is in seconds for each call of the summarizer.
+    `compact()`, `timeout` is in seconds for each call of the summarizer. With `reuse_cache` the
+    conversation's own model is sent the conversation as before and not a transcript; another
+    model is sent a transcript all the same.
 
     With a `database`, each compaction is written there as a conversation of its own, which
     `conversation.id` moves to. Without it, only the chain of messages in memory gets shorter.
@@ -98,6 +103,7 @@ def auto(
         log=Path(database) if database else None,
         is_stored=database is not None,
         timeout=float(timeout),
+        reuse_cache=reuse_cache,
     )
     with hook.active(Session(policy, Logged())):
         yield

@@ -41,6 +41,7 @@ class LoggedCompaction:
     summary_tokens: int
     input_tokens: int | None
     output_tokens: int | None
+    cached_tokens: int | None
     calls: int | None
     duration_ms: int | None
     datetime_utc: str

@@ -118,6 +118,11 @@ def add_check_to_compactions(db: sqlite_utils.Database) -> None:
         db.table("compactions").add_column(name, kind)
 
 
+@migrations()
+def add_cached_tokens_to_compactions(db: sqlite_utils.Database) -> None:
+    db.table("compactions").add_column("cached_tokens", int)
+
+
 @dataclass(frozen=True)
 class Live:
     """What is different about a conversation that is going on in this process."""
@@ -190,6 +195,8 @@ class Record:
     check_passed: int | None = field(default=None, kw_only=True)
     check_repairs: str | None = field(default=None, kw_only=True)
     "What it took: `facts`, `tail` and `summary`, with commas between; empty for nothing."
+    cached_tokens: int | None = field(default=None, kw_only=True)
+    "What of the summarizer's input its provider had in its cache."
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,15 @@ LEAST_GROWTH = 50
 LEAST_THRESHOLD = 100
 "Tokens. Whoever says less means something else."
 
+_CACHED = (
+    ("prompt_tokens_details", "cached_tokens"),
+    ("input_tokens_details", "cached_tokens"),
+    ("cache_read_input_tokens",),
+    ("prompt_cache_hit_tokens",),
+    ("cachedContentTokenCount",),
+)
+"Where providers tell what of the input was in their cache: OpenAI, Anthropic, DeepSeek, Gemini."
+
 _UNITS: dict[str, Unit] = {"m": "messages", "x": "exchanges", "%": "%"}
 _SUFFIXES = {unit: suffix for suffix, unit in _UNITS.items()}
 
@@ -197,11 +206,21 @@ def reported_usage(
     return Reported(sent, input + cached, answered, output)
 
 
+def cached_tokens(details: Mapping[str, Any]) -> int | None:
+    """What a provider had in its cache of an input, None where it does not say."""
+    found = (_told(details, *keys) for keys in _CACHED)
+    return next((number for number in found if number is not None), None)
+
+
 def _number(details: Mapping[str, Any], *keys: str) -> int:
+    return _told(details, *keys) or 0
+
+
+def _told(details: Mapping[str, Any], *keys: str) -> int | None:
     value: Any = details
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True)
