@@ -24,6 +24,8 @@ class Reply:
     raises: BaseException | None = None
     usage: tuple[int | None, int | None] = (120, 30)
     json: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None
+    "What the provider tells of its usage besides `usage`."
 
     def events(self) -> Iterator[StreamEvent]:
         if self.reasoning:
@@ -50,7 +52,7 @@ class Reply:
     def finish(self, response: Any) -> None:
         for id, name, arguments in self.calls:
             response.add_tool_call(llm.ToolCall(name=name, arguments=arguments, tool_call_id=id))
-        response.set_usage(input=self.usage[0], output=self.usage[1])
+        response.set_usage(input=self.usage[0], output=self.usage[1], details=self.details)
         response.response_json = self.json
         if self.raises:
             raise self.raises
