@@ -431,7 +431,7 @@ def test_automatic_compaction_in_a_program(
     is_async: bool, models: Plugin, caplog: pytest.LogCaptureFixture
 ) -> None:
     kind = llm.get_async_model if is_async else llm.get_model
-    conversation = kind("chatty").conversation(tools=[lookup])
+    conversation = kind("chatty").conversation()
     models.chatty.replies = [
         *(Reply(LONG.format(place=p, n=n), usage=(None, None)) for n, p in enumerate(PLACES)),
         CALL,
@@ -440,18 +440,19 @@ def test_automatic_compaction_in_a_program(
     ]
 
     def say(prompt: str) -> str:
-        response = conversation.prompt(prompt)
+        response = conversation.prompt(prompt, tools=[lookup])
         return asyncio.run(awaited(response)) if is_async else str(response.text())
 
     for place in PLACES:
         say(f"{place}?")
-    with llm_compact.auto(threshold=450, keep="2x", reuse_cache=True):
+    with llm_compact.auto(threshold=540, keep="2x", reuse_cache=True):
         assert say("Vejle?") == "At noon."
 
     *_, last, called, summarized, answered = models.chatty.sent
     *before, _ = called.messages
     assert as_sent(before) == as_sent(last.messages)[: len(before)] and len(before) > 2
     assert [is_from_conversation(prompt) for prompt in (called, summarized)] == [True, False]
+    assert declared(called) == declared(last) != []
     assert text_of(answered.messages[1]).endswith(SUMMARY)
     assert "because chatty answered with a tool call" in caplog.text
 
