@@ -26,7 +26,6 @@ from ..sections import (
     rendered,
     schema,
     with_checked_rules,
-    with_rules_of,
     without_planted_sections,
 )
 from ..summary import Answer, Head, Usage, Watch, record_line, without_record_line
@@ -325,9 +324,7 @@ class _Run:
             summary_text(Answer(summary.goal))  # a refusal, put into the first field
         earlier = read_summary(self.earlier or "", head.language).rules
         summary = with_checked_rules(without_planted_sections(summary, head), head, earlier)
-        text = rendered(summary, head.language)
-        with_rules = rendered(with_rules_of(summary, earlier), head.language)
-        return replace(answer, text=text if self._is_too_long(with_rules) else with_rules)
+        return replace(answer, text=rendered(summary, head.language))
 
     def _is_too_long(self, text: str) -> bool:
         """Whether a summary would be refused for its length, its first line included."""
