@@ -17,6 +17,7 @@ from llm.parts import ToolCallPart
 from ..check import check_end, check_language, is_in_language, summary_text
 from ..errors import SummarizerError
 from ..language import words
+from ..layers import with_layers
 from ..overflow import Overflow
 from ..sections import (
     HEADINGS,
@@ -322,8 +323,9 @@ class _Run:
             raise SummarizerError("answered with nothing")
         if summary == Summary(goal=summary.goal):
             summary_text(Answer(summary.goal))  # a refusal, put into the first field
-        earlier = read_summary(self.earlier or "", head.language).rules
-        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier)
+        earlier = read_summary(self.earlier or "", head.language)
+        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier.rules)
+        summary = with_layers(summary, earlier, head.room)
         return replace(answer, text=rendered(summary, head.language))
 
     def _is_too_long(self, text: str) -> bool:
