@@ -22,8 +22,9 @@ from llm.logs import LogStore
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 
 from llm_compact.compaction import Compaction, carry_out
+from llm_compact.log import open_log
 from llm_compact.plan import plan_compaction
-from llm_compact.store import open_log, read_source
+from llm_compact.source import read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer
 from llm_compact.summary import Summarizer

@@ -28,6 +28,7 @@ from .errors import (
     StoreError,
     SummarizerError,
 )
+from .log import check_writable, create_log, open_log
 from .meter import Meter
 from .ongoing import Ongoing, fragments_of, name_of, overhead_of
 from .overflow import overflow_in
@@ -36,17 +37,8 @@ from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
 from .prune import draft_pruning
 from .settings import remember_window
-from .store import (
-    Draft,
-    Source,
-    Stored,
-    check_writable,
-    create_log,
-    open_log,
-    read_live,
-    read_reported,
-    store_compaction,
-)
+from .source import Source, read_live, read_reported
+from .store import Draft, Stored, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
 from .summarizers.call import LIMIT_OPTIONS
 from .summary import Summarizer

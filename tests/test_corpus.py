@@ -24,8 +24,9 @@ from llm_compact.conversation import history_of
 from llm_compact.errors import NothingToCompact
 from llm_compact.estimate import estimate
 from llm_compact.language import language_of, words
+from llm_compact.log import open_log
 from llm_compact.sizes import message_sizes
-from llm_compact.store import open_log, read_source
+from llm_compact.source import read_source
 from llm_compact.summarizers.extractive import extract
 from llm_compact.summary import Head, sections_of
 from llm_compact.tokens import Reported, calibrate, message_tokens
