@@ -23,7 +23,7 @@ from llm.parts import Message, TextPart
 from llm_compact.errors import NothingToCompact, SummarizerError
 from llm_compact.plan import plan_compaction
 from llm_compact.prefix import Prefix
-from llm_compact.store import Source
+from llm_compact.source import Source
 from llm_compact.summarizers.model import ModelSummarizer
 from llm_compact.summary import Watch
 from llm_compact.tokens import message_tokens

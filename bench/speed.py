@@ -36,8 +36,9 @@ from tiktoken_ext import openai_public
 
 from llm_compact.compaction import carry_out
 from llm_compact.estimate import estimate
+from llm_compact.log import open_log
 from llm_compact.plan import plan_compaction
-from llm_compact.store import open_log, read_source
+from llm_compact.source import read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer
 from llm_compact.summary import Answer, Head, Summarizer, Watch

@@ -28,6 +28,7 @@ from .errors import (
     StoreError,
     SummarizerError,
 )
+from .log import check_writable, create_log, open_log
 from .meter import Meter
 from .ongoing import Ongoing, fragments_of, name_of, overhead_of
 from .overflow import overflow_in
@@ -37,17 +38,8 @@ from .policy import Policy, Voice
 from .prefix import LIMIT_OPTIONS, Prefix, live_prefix
 from .prune import draft_pruning
 from .settings import remember_window
-from .store import (
-    Draft,
-    Source,
-    Stored,
-    check_writable,
-    create_log,
-    open_log,
-    read_live,
-    read_reported,
-    store_compaction,
-)
+from .source import Source, read_live, read_reported
+from .store import Draft, Stored, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
 from .summary import Summarizer, Watch
 from .tokens import UNKNOWN, Size, reported_usage

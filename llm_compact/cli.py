@@ -200,9 +200,10 @@ def run(
     """
     from . import display
     from .compaction import carry_out, default_database, model_name, reusable_prefix
+    from .log import open_log
     from .plan import plan_compaction
     from .settings import read_settings
-    from .store import open_log, read_source
+    from .source import read_source
     from .summarizers import examiner_name, get_summarizer, planned_calls
     from .summarizers.template import load_template
 
@@ -442,8 +443,8 @@ def pin(
         llm compact pin 01jm8ec7aqh4gmn0xvxc3vqrqd
     """
     from . import display
+    from .pinned import store_pins
     from .pins import pins_from
-    from .store import store_pins
 
     if conversation_id == "":
         raise click.UsageError("--cid is empty")
@@ -480,8 +481,8 @@ def pins(
         llm compact pins --cid 01jm8ec74wxsdatyn5pq1fp0s5
     """
     from . import display
+    from .pinned import read_pins
     from .pins import conversation_of
-    from .store import read_pins
 
     if all_ and conversation_id is not None:
         raise click.UsageError("Use either --all or --cid")
@@ -510,7 +511,7 @@ def unpin(pin_ids: tuple[str, ...], database: str | None) -> None:
         llm compact unpin 01m8pe0r6w2zqkbm1dn1hq5s4v
     """
     from . import display
-    from .store import remove_pins
+    from .pinned import remove_pins
 
     with _log(database) as db:
         remove_pins(db, pin_ids)
@@ -522,7 +523,7 @@ def _log(database: str | None) -> Iterator[sqlite_utils.Database]:
     """The log of a command that makes no summary, and what goes wrong with it."""
     from .compaction import default_database
     from .errors import CompactionError
-    from .store import open_log
+    from .log import open_log
 
     try:
         with open_log(Path(database) if database else default_database()) as db:

@@ -18,20 +18,15 @@ from llm.utils import monotonic_ulid
 
 from .check import check_language, check_length, harmless, summary_text
 from .errors import CheckFailed, NothingToCompact, SummarizerError
+from .log import check_writable, open_log
 from .pins import with_pins
 from .plan import Plan, plan_compaction
 from .prefix import Prefix, logged_prefix
 from .redaction import redacted, secrets_in, texts_of, without_secrets
 from .rules import rules_tokens, with_rules
-from .store import (
-    Draft,
-    Record,
-    Source,
-    check_writable,
-    open_log,
-    read_source,
-    store_compaction,
-)
+from .schema import Record
+from .source import Source, read_source
+from .store import Draft, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider, is_own_model
 from .summarizers.template import load_template
 from .summary import Answer, Head, Summarizer, Usage, Watch, is_record_line, with_record_line

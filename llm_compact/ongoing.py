@@ -13,7 +13,8 @@ from .conversation import history_of, text_of
 from .meter import Meter
 from .placeholder import restored
 from .prefix import tools_tokens
-from .store import Draft, PrunedDraft, Source
+from .source import Source
+from .store import Draft, PrunedDraft
 from .tokens import count_text
 from .turns import AnyConversation
 

@@ -10,12 +10,12 @@ from llm.parts import Message
 
 from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
-from .errors import ConversationError, NothingToCompact
+from .errors import AlreadyCompacted, ConversationError, NothingToCompact
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, without_pins
 from .placeholder import restored_from
 from .sizes import message_sizes
-from .store import Source, already_compacted
+from .source import Source
 from .summary import Head, Sent
 from .tokens import (
     MESSAGE_TOKENS,
@@ -104,7 +104,7 @@ def plan_compaction(
     the pins alone are longer than a summary may be.
     """
     if source.compacted_as and not again:
-        raise already_compacted(source.compacted_as)
+        raise AlreadyCompacted(source.compacted_as)
     if keep and keep.unit == "%":
         window = window or _window(source.model_id, keep)
     history = history_of(source.messages)

@@ -29,8 +29,9 @@ from scripted import Plugin, Reply, Script
 import llm_compact
 from llm_compact import meter as meter_module
 from llm_compact.conversation import history_of, text_of
+from llm_compact.log import open_log
 from llm_compact.placeholder import PRUNE_TOOLS, pruned_hashes
-from llm_compact.store import Source, open_log, read_source
+from llm_compact.source import Source, read_source
 from llm_compact.tokens import Unit
 
 Run = Callable[..., Result]

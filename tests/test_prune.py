@@ -22,8 +22,9 @@ from test_hook import OldAdapters, said_in_messages
 import llm_compact
 from llm_compact import hook
 from llm_compact.conversation import history_of
+from llm_compact.log import open_log
 from llm_compact.placeholder import pruned_hashes
-from llm_compact.store import open_log, read_source
+from llm_compact.source import read_source
 
 Run = Callable[..., Result]
 

@@ -24,9 +24,11 @@ from llm_compact.conversation import history_of, text_of
 from llm_compact.errors import SummarizerError
 from llm_compact.prefix import Prefix, live_prefix
 from llm_compact.settings import store_setting
+from llm_compact.summarizers.prompts import prompts_for
 
 Run = Callable[..., Result]
 
+VERSION = prompts_for(None).version
 SUMMARY = "## Goal\nKnow the tides of six places."
 CALL = Reply(calls=[("call-9", "lookup", {"key": "tides"})])
 PLACES = ["Esbjerg", "Nuuk", "Torshavn", "Ribe", "Hvide Sande", "Skagen"]
@@ -124,7 +126,7 @@ def test_what_is_stored_is_the_same_as_from_a_transcript(
     said = [said_in_messages(chain) for chain in (reused, log.messages())]
     assert said[0] == said[1]
     first, second = log.db["compactions"].rows
-    assert (first["prompt_version"], second["prompt_version"]) == ("3, 1-behind", "3")
+    assert (first["prompt_version"], second["prompt_version"]) == (f"{VERSION}, 1-behind", VERSION)
     told = ("messages_summarized", "messages_kept", "tokens_after", "values_lost", "calls")
     assert [first[name] for name in told] == [second[name] for name in told]
 
@@ -276,7 +278,7 @@ def test_an_answer_that_is_no_summary_is_followed_by_a_transcript_once(
     assert told in reason and closing.startswith("Compacted ")
     assert [is_from_conversation(prompt) for prompt in models.chatty.sent] == [True, False]
     row = next(log.db["compactions"].rows)
-    assert (row["calls"], row["prompt_version"]) == (2, "3")
+    assert (row["calls"], row["prompt_version"]) == (2, VERSION)
     assert json.loads(result.stdout)["usage"]["calls"] == 2
 
 
