@@ -23,7 +23,7 @@ from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 
 from llm_compact.compaction import Compaction, carry_out
 from llm_compact.log import open_log
-from llm_compact.plan import plan_compaction
+from llm_compact.plan import Wishes, plan_compaction
 from llm_compact.source import read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer
@@ -242,7 +242,7 @@ def log_turns(turns: Sequence[Sequence[Message]], database: Path) -> None:
 
 def compacted(database: Path, summarizer: Summarizer) -> tuple[int, Compaction]:
     with open_log(database) as db:
-        plan = plan_compaction(read_source(db, None))
+        plan = plan_compaction(read_source(db, None), Wishes())
         return plan.head.room, carry_out(db, plan, summarizer)
 
 

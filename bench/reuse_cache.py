@@ -21,7 +21,7 @@ from fidelity import CORPUS, Line, messages_of, read
 from llm.parts import Message, TextPart
 
 from llm_compact.errors import NothingToCompact, SummarizerError
-from llm_compact.plan import plan_compaction
+from llm_compact.plan import Wishes, plan_compaction
 from llm_compact.prefix import Prefix
 from llm_compact.source import Source
 from llm_compact.summarizers.model import ModelSummarizer
@@ -117,7 +117,7 @@ def sizes_of(line: Line) -> Sizes | None:
         compacted_as=None,
     )
     try:
-        head = plan_compaction(source).head
+        head = plan_compaction(source, Wishes()).head
     except NothingToCompact:
         return None
     model = Recording()

@@ -33,7 +33,7 @@ from .meter import Meter
 from .ongoing import Ongoing, fragments_of, name_of, overhead_of
 from .overflow import overflow_in
 from .placeholder import PRUNE_TOOLS
-from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
+from .plan import MOST_LEFT, Plan, Wishes, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
 from .prefix import LIMIT_OPTIONS, Prefix, live_prefix
 from .prune import draft_pruning
@@ -264,10 +264,12 @@ class Session:
         source = self._source(call, ongoing)
         plan = plan_compaction(
             source,
-            keep=self.policy.keep,
-            max_summary=self.policy.max_summary,
-            focus=focus or None,
-            again=True,
+            Wishes(
+                keep=self.policy.keep,
+                max_summary=self.policy.max_summary,
+                focus=focus or None,
+                again=True,
+            ),
             limit=limit,
             window=self._window(call.model),
             calibration=ongoing.meter.calibration,

@@ -201,7 +201,7 @@ def run(
     from . import display
     from .compaction import carry_out, default_database, model_name, reusable_prefix
     from .log import open_log
-    from .plan import plan_compaction
+    from .plan import Wishes, plan_compaction
     from .settings import read_settings
     from .source import read_source
     from .summarizers import examiner_name, get_summarizer, planned_calls
@@ -219,8 +219,7 @@ def run(
     with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
         stored = read_settings()
         source = read_source(db, conversation_id)
-        plan = plan_compaction(
-            source,
+        wishes = Wishes(
             keep=keep or stored.keep,
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
@@ -229,8 +228,9 @@ def run(
             again=again,
             prune_tools=prune_tools,
         )
+        plan = plan_compaction(source, wishes)
         if prune_tools:
-            _prune(db, plan, database, dry_run, again, json_output, quiet)
+            _prune(db, plan, database, dry_run, json_output, quiet)
             return
         own_prompt = load_template(template) if template else None
         name = model_name(source, model_id, own_prompt, stored.model)
@@ -257,7 +257,7 @@ def run(
         if not quiet:
             display.show_start(plan, summarizer.name)
         asked = check == _SUMMARIZER or check or False
-        compaction = carry_out(db, plan, summarizer, watch=shown, check=asked, again=again)
+        compaction = carry_out(db, plan, summarizer, watch=shown, check=asked)
     shown.finish(compaction.summary)
     if json_output:
         display.show_json(display.compaction_json(compaction))
@@ -302,7 +302,6 @@ def _prune(
     plan: Plan,
     database: str | None,
     dry_run: bool,
-    again: bool,
     json_output: bool,
     quiet: bool,
 ) -> None:
@@ -317,7 +316,7 @@ def _prune(
         elif not quiet:
             display.show_pruning(plan, draft.record)
         return
-    compaction = stored_compaction(db, plan.source, draft, again=again)
+    compaction = stored_compaction(db, plan, draft)
     if json_output:
         display.show_json(display.compaction_json(compaction))
     if not quiet:

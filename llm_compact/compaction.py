@@ -20,7 +20,7 @@ from .check import check_language, check_length, harmless, summary_text
 from .errors import CheckFailed, NothingToCompact, SummarizerError
 from .log import check_writable, open_log
 from .pins import with_pins
-from .plan import Plan, plan_compaction
+from .plan import Plan, Wishes, plan_compaction
 from .prefix import Prefix, logged_prefix
 from .redaction import redacted, secrets_in, texts_of, without_secrets
 from .rules import rules_tokens, with_rules
@@ -102,25 +102,23 @@ def compact(
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
     """
-    keep_size = parse_keep(keep) if keep else None
-    longest = parse_length(max_summary) if max_summary else None
+    wishes = Wishes(
+        keep=parse_keep(keep) if keep else None,
+        max_summary=parse_length(max_summary) if max_summary else None,
+        focus=focus,
+        from_original=from_original,
+        pins=pins,
+        again=again,
+        prune_tools=prune_tools,
+    )
     window_tokens = parse_tokens(window) if window else None
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
-        plan = plan_compaction(
-            source,
-            keep=keep_size,
-            max_summary=longest,
-            focus=focus,
-            from_original=from_original,
-            pins=pins,
-            again=again,
-            prune_tools=prune_tools,
-        )
+        plan = plan_compaction(source, wishes)
         if prune_tools:
             from .prune import draft_pruning
 
-            return stored_compaction(db, source, draft_pruning(plan), again=again)
+            return stored_compaction(db, plan, draft_pruning(plan))
         own_prompt = load_template(template) if template else None
         name = model_name(source, model, own_prompt)
         summarizer = get_summarizer(
@@ -132,7 +130,7 @@ def compact(
             template=own_prompt,
             prefix=reusable_prefix(db, plan, name, asked=reuse_cache),
         )
-        return carry_out(db, plan, summarizer, check=check, again=again)
+        return carry_out(db, plan, summarizer, check=check)
 
 
 def model_name(
@@ -185,7 +183,6 @@ def carry_out(
     *,
     watch: Watch | None = None,
     check: bool | str = False,
-    again: bool = False,
 ) -> Compaction:
     """Summarize, check and store. `watch` is told how the summary comes about.
 
@@ -203,21 +200,22 @@ def carry_out(
         raise SummarizerError(f"{ex}. Nothing was written") from ex
     except CheckFailed as ex:
         raise CheckFailed(f"{ex}. Nothing was written") from ex
-    return stored_compaction(db, plan.source, draft, again=again)
+    return stored_compaction(db, plan, draft)
 
 
-def stored_compaction(
-    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
-) -> Compaction:
-    """Store a draft, and tell what it is now. Raises `StoreError`; then nothing was written."""
+def stored_compaction(db: sqlite_utils.Database, plan: Plan, draft: Draft) -> Compaction:
+    """Store a plan's draft, and tell what it is now.
+
+    Raises `StoreError`; then nothing was written.
+    """
     with uninterrupted():
-        stored = store_compaction(db, source, draft, again=again)
+        stored = store_compaction(db, plan.source, draft, again=plan.wishes.again)
     return Compaction(
         **vars(draft.record),
         id=stored.conversation_id,
         turn_id=draft.turn_id,
-        source_id=source.id,
-        model=source.model_id,
+        source_id=plan.source.id,
+        model=plan.source.model_id,
         summary=draft.summary,
         is_newest=stored.is_newest,
     )

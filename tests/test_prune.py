@@ -14,9 +14,8 @@ from click.testing import Result
 from conftest import Log, Talk
 from conversations import PICTURE
 from llm.parts import Message, ToolResultPart
-from llm.plugins import pm
 from oracle import count_tokens, key, violations
-from scripted import Plugin, Reply
+from scripted import Plugin, Reply, registered
 from test_hook import OldAdapters, said_in_messages
 
 import llm_compact
@@ -53,21 +52,14 @@ class Gauges:
 
 @pytest.fixture(autouse=True)
 def gauges() -> Iterator[None]:
-    pm.register(Gauges(), name="gauges")
-    try:
+    with registered(Gauges()):
         yield
-    finally:
-        pm.unregister(name="gauges")
 
 
 @pytest.fixture
 def old() -> Iterator[OldAdapters]:
-    plugin = OldAdapters()
-    pm.register(plugin, name="old_adapters")
-    try:
+    with registered(OldAdapters()) as plugin:
         yield plugin
-    finally:
-        pm.unregister(name="old_adapters")
 
 
 def exchange(place: str, *, answer: str = "") -> tuple[str, list[Reply | str]]:

@@ -13,16 +13,15 @@ import pytest
 from click.testing import Result
 from conftest import LONG, Log, Talk, recorded
 from llm.parts import Message
-from llm.plugins import pm
 from old_log import OldLog
-from scripted import Plugin, Reply, Scripted, Toolkit, lookup
+from scripted import Plugin, Reply, Scripted, Toolkit, lookup, registered
 from test_any_length import save_template
 from test_hook import OldAdapters, Seen, said_in_messages
 
 import llm_compact
 from llm_compact.conversation import history_of, text_of
 from llm_compact.errors import SummarizerError
-from llm_compact.prefix import Prefix, live_prefix
+from llm_compact.prefix import Prefix, live_prefix, logged_prefix
 from llm_compact.settings import store_setting
 from llm_compact.summarizers.prompts import prompts_for
 
@@ -199,7 +198,7 @@ def test_the_options_are_those_of_the_conversation_but_not_a_short_limit(
     class Model(Scripted):
         Options = Warm
 
-    with registered(Model("warm", models.summer)):
+    with registered(Models(Model("warm", models.summer))):
         conversation = llm.get_model("warm").conversation()
         for n, place in enumerate(PLACES):
             models.summer.replies = [LONG.format(place=place, n=n)]
@@ -334,7 +333,7 @@ def test_a_tool_that_the_provider_runs_is_not_declared_again(
     class Model(Scripted):
         supported_server_side_tools = (Search,)
 
-    with registered(Model("searching", models.summer)):
+    with registered(Models(Model("searching", models.summer))):
         conversation = llm.get_model("searching").conversation(tools=[Search()])
         for n, place in enumerate(PLACES):
             models.summer.replies = [LONG.format(place=place, n=n)]
@@ -526,8 +525,6 @@ def test_a_dry_run_tells_the_single_call_that_it_takes(
 
 
 def test_a_log_without_turns_has_no_prefix(log: Log) -> None:
-    from llm_compact.prefix import logged_prefix
-
     assert logged_prefix(log.db, "nobody") == Prefix()
 
 
@@ -535,10 +532,8 @@ async def awaited(response: Any) -> str:
     return str(await response.text())
 
 
-class registered:
-    """A model for a while."""
-
-    __name__ = "registered"
+class Models:
+    """A plugin with one model."""
 
     def __init__(self, model: llm.Model) -> None:
         self.model = model
@@ -547,18 +542,8 @@ class registered:
     def register_models(self, register: Any) -> None:
         register(self.model)
 
-    def __enter__(self) -> None:
-        pm.register(self, name="registered")
-
-    def __exit__(self, *_: Any) -> None:
-        pm.unregister(name="registered")
-
 
 @pytest.fixture
 def old() -> Iterator[Seen]:
-    adapters = OldAdapters()
-    pm.register(adapters, name="old_adapters")
-    try:
+    with registered(OldAdapters()) as adapters:
         yield adapters.seen
-    finally:
-        pm.unregister(name="old_adapters")
