@@ -27,6 +27,7 @@ from .errors import (
     SettingsError,
     StoreError,
     SummarizerError,
+    automatic_advice,
 )
 from .meter import Meter
 from .ongoing import Ongoing, fragments_of, name_of, overhead_of
@@ -179,7 +180,7 @@ class Session:
         if is_idle and self._fits(call, ongoing):
             return call
         steps = self._compacted(call, ongoing, limit, "auto")
-        compacted = yield from self._tried(steps, ongoing)
+        compacted = yield from self._tried(steps, ongoing, "The request is above the threshold")
         ready = compacted or call
         left = self._size(ready.prompt.messages, ongoing, limit)
         if left <= limit.value:
@@ -204,7 +205,7 @@ class Session:
         ongoing.ceiling = int(min(counted, overflow.window or counted) * HARDER)
         limit = Size(max(1, ongoing.ceiling), "tokens")
         steps = self._compacted(call, ongoing, limit, "overflow")
-        return (yield from self._tried(steps, ongoing))
+        return (yield from self._tried(steps, ongoing, "The model refused the request as too long"))
 
     def _obey(self, call: Call, ongoing: Ongoing, focus: str) -> Steps[None]:
         """Compact because a person says so. What they typed never reaches a provider."""
@@ -220,12 +221,12 @@ class Session:
         except Exception as ex:
             self.voice.warn(_told(ex))
 
-    def _tried(self, steps: Steps[Call], ongoing: Ongoing) -> Steps[Call | None]:
+    def _tried(self, steps: Steps[Call], ongoing: Ongoing, why: str) -> Steps[Call | None]:
         """What comes of an attempt. Whatever goes wrong, the conversation goes on without it."""
         try:
             return (yield from steps)
         except NothingToCompact as ex:
-            self._tell_full(ongoing, str(ex))
+            self._tell_full(ongoing, f"{why}. {ex}")
         except Exception as ex:
             self._count_failure(f"Not compacted. {_told(ex)}")
         return None
@@ -329,7 +330,7 @@ class Session:
             if not is_needed or name == EXTRACTIVE:
                 raise
             self._count_failure(
-                f"{str(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
+                f"{_told(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
             )
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         return draft
@@ -509,7 +510,9 @@ def _typed(prompt: llm.Prompt) -> str:
 
 
 def _told(ex: Exception) -> str:
-    return str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
+    if isinstance(ex, CompactionError):
+        return automatic_advice(str(ex))
+    return f"{type(ex).__name__}: {ex}"
 
 
 def _shown(seconds: float) -> str:

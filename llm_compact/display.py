@@ -24,11 +24,11 @@ from llm.parts import (
 from llm.utils import token_usage_string
 
 from .compaction import Compaction
-from .pins import pinned_tokens
+from .pins import Pinned, pinned_tokens
 from .placeholder import PRUNE_TOOLS
 from .plan import Plan
 from .records import LoggedCompaction
-from .store import Draft, Record, Said, Source, Stored
+from .store import Draft, Record, Source, Stored
 from .summary import Usage, Watch
 from .transcript import attachment_line
 from .vocabulary import counter
@@ -356,7 +356,7 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
         ("lineage", " -> ".join(lineage)),
         ("compacted", f"{_minute(c.datetime_utc)} UTC, generation {c.generation}, {c.trigger}"),
         ("tokens", f"{c.tokens_before:,} -> {c.tokens_after:,} (summary: {c.summary_tokens:,})"),
-        ("summarized", f"{_parts(c)} ({c.messages_summarized:,} and {c.messages_kept:,} messages)"),
+        *_told_parts(c),
         ("summarizer", ", ".join(filter(None, [c.summarizer, _count(c.calls or 0, "call"), took]))),
         ("usage", used if c.calls else None),
         ("instructions", c.instructions),
@@ -368,6 +368,19 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
             _output(f"{name + ':':<14}{told.rstrip()}")
     if summary:
         _output(f"\n{summary}")
+
+
+def _told_parts(c: LoggedCompaction) -> list[tuple[str, str]]:
+    if c.summarizer == PRUNE_TOOLS:
+        return [("shortened", f"tool output in {_count(c.messages_summarized, 'message')}")]
+    return [
+        ("summarized", _exchanges_and_messages(c.exchanges_summarized, c.messages_summarized)),
+        ("kept", _exchanges_and_messages(c.exchanges_kept, c.messages_kept)),
+    ]
+
+
+def _exchanges_and_messages(exchanges: int, messages: int) -> str:
+    return f"{_count(exchanges, 'exchange')} ({_count(messages, 'message')})"
 
 
 def _not_carried(c: LoggedCompaction) -> str | None:
@@ -423,10 +436,11 @@ def show_pins(pins: Sequence[Mapping[str, Any]]) -> None:
         click.echo("Nothing is pinned.", err=True)
 
 
-def show_pinned(ids: Sequence[str], pins: Sequence[Said]) -> None:
+def show_pinned(pins: Sequence[Pinned]) -> None:
     """The closing lines of `llm compact pin`."""
-    for id, pin in zip(ids, pins, strict=True):
-        click.echo(f"Pinned as {id} in conversation {pin.conversation_id}", err=True)
+    for pin in pins:
+        told = "Pinned" if pin.is_new else "Already pinned"
+        click.echo(f"{told} as {pin.id} in conversation {pin.conversation_id}", err=True)
 
 
 def _minute(datetime_utc: str) -> str:
@@ -448,11 +462,12 @@ def _parts(record: Record | LoggedCompaction) -> str:
     c = record
     if c.summarizer == PRUNE_TOOLS:
         return f"tool output shortened in {_count(c.messages_summarized, 'message')}"
-    summarized = _count(c.exchanges_summarized, "exchange")
     # A cut inside the only exchange summarizes messages, and no whole exchange.
     if not c.exchanges_summarized:
-        summarized = _count(c.messages_summarized, "message")
-    return f"{summarized} summarized, {c.exchanges_kept:,} kept"
+        summarized, kept = _count(c.messages_summarized, "message"), f"{c.messages_kept:,}"
+    else:
+        summarized, kept = _count(c.exchanges_summarized, "exchange"), f"{c.exchanges_kept:,}"
+    return f"{summarized} summarized, {kept} kept"
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from llm.parts import Message
 
 from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
-from .errors import ConversationError, NothingToCompact
+from .errors import COUNTABLE_KEEP, ConversationError, NothingToCompact
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, without_pins
 from .placeholder import restored_from
@@ -299,8 +299,7 @@ def _window(model_id: str, keep: Size) -> int:
     window = context_window(model_id)
     if window is None:
         raise ConversationError(
-            f"No context window known for {model_id!r}, so --keep {keep} can't be counted. Use "
-            "--keep 8k (tokens) or --keep 2x (exchanges), or say the window: "
-            f"llm compact settings set window.{model_id} 32k"
+            f"No context window known for {model_id!r}, so {keep} can't be kept. "
+            f"{COUNTABLE_KEEP}, or say the window: llm compact settings set window.{model_id} 32k"
         )
     return window
