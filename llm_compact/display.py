@@ -24,6 +24,7 @@ from llm.parts import (
 from llm.utils import token_usage_string
 
 from .compaction import Compaction
+from .conversation import history_of
 from .pins import Pinned, pinned_tokens
 from .placeholder import PRUNE_TOOLS
 from .plan import Plan
@@ -250,7 +251,8 @@ def plan_json(plan: Plan, summarizer: str, calls: int) -> dict[str, Any]:
         "exchanges_kept": plan.exchanges_kept,
         "tokens_before": plan.tokens_before,
         "tokens_summarized": plan.tokens_summarized,
-        "tokens_kept": plan.tokens_kept,
+        "tokens_kept": plan.tokens_tail,
+        "tokens_system": plan.tokens_system,
         "calls": calls,
         "counted_by": _counted_by(plan),
     }
@@ -263,16 +265,33 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
         f"Would compact conversation {plan.source.id} (generation {plan.generation}) "
         f"with {summarizer} in {about}"
     )
+    system = len(history_of(plan.source.messages).system)
+    messages = plan.messages_summarized + plan.messages_kept + system
     rows = [
-        ("now", plan.tokens_before, len(plan.source.messages), None),
-        ("summarized", plan.tokens_summarized, plan.messages_summarized, plan.exchanges_summarized),
-        ("kept", plan.tokens_kept, plan.messages_kept, plan.exchanges_kept),
+        (
+            # Where all generations are summarized anew, it is about all of them.
+            "now" if messages == len(plan.source.messages) else "in all",
+            plan.tokens_before,
+            _count(messages, "message"),
+        ),
+        (
+            "summarized",
+            plan.tokens_summarized,
+            f"{_count(plan.messages_summarized, 'message')}, "
+            f"{_count(plan.exchanges_summarized, 'exchange')}",
+        ),
+        (
+            "kept",
+            plan.tokens_tail,
+            f"{_count(plan.messages_kept, 'message')}, {_count(plan.exchanges_kept, 'exchange')}",
+        ),
     ]
-    for name, tokens, messages, exchanges in rows:
-        counted = _count(messages, "message")
-        if exchanges is not None:
-            counted += f", {_count(exchanges, 'exchange')}"
-        click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
+    if plan.tokens_system:
+        with_each = "and what goes with each request" if plan.calibration.overhead else ""
+        told = ", ".join(filter(None, [_count(system, "message") if system else "", with_each]))
+        rows.append(("system", plan.tokens_system, told))
+    for name, tokens, told in rows:
+        click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({told})")
     if plan.head.pins:
         pinned = plan.calibration.tokens(pinned_tokens(plan.head.pins, plan.head.language))
         click.echo(f"{'pinned:':<12}{pinned:>9,} tokens  ({_count(len(plan.head.pins), 'pin')})")

@@ -61,8 +61,11 @@ class Plan:
     exchanges_kept: int
     tokens_before: int
     tokens_summarized: int
+    tokens_system: int
+    "The system prompt, and what goes with every request: schemas of tools and the like."
+    tokens_tail: int
     tokens_kept: int
-    "Everything but the summary: what goes with every request, system prompt, request, tail."
+    "Everything but the summary: these two, and the request in front of the summary."
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
@@ -137,13 +140,20 @@ def plan_compaction(
         else size
         for now, original, size in zip(body, whole, tokens, strict=True)
     ]
-    cut = choose_cut(body, weights, keep, window or 0, allowance)
+    is_anew = from_original and previous is not None
+    cut = _cut(body, weights, keep, window or 0, allowance, may_keep_all=is_anew)
     summarized, kept = cut.head(body), cut.tail(body)
     tail = tuple(without_reasoning(kept))
-    head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
-    kept_tokens = request_tokens + sum(system_sizes)
-    for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
-        kept_tokens += size if sent is message else message_tokens(sent)
+    if is_anew:
+        summarized = list(_replaced(source.originals, body, cut))
+        head_tokens = sum(message_sizes(summarized))
+    else:
+        head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
+    tail_tokens = sum(
+        size if sent is message else message_tokens(sent)
+        for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True)
+    )
+    kept_tokens = request_tokens + sum(system_sizes) + tail_tokens
     room = _room(head_tokens, max_summary, limit, pinned)
     most = room if max_summary else None
     if limit and limit.unit == "tokens" and not max_summary:
@@ -167,11 +177,16 @@ def plan_compaction(
         generation=generation,
         pins=all_pins,
     )
-    if from_original and previous:
-        head = _from_original(head, limit)
+    if is_anew:
+        head = replace(head, messages=head.originals, previous=None)
     if head_tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
         gain = calibration.tokens(head_tokens)
         raise NothingToCompact(f"Nothing to gain: only {gain:,} tokens could be summarized")
+    tokens_system = calibration.overhead + calibration.tokens(sum(system_sizes))
+    tokens_tail = calibration.tokens(tail_tokens)
+    tokens_before = calibration.conversation(sizes)
+    if is_anew:
+        tokens_before = tokens_system + calibration.tokens(head_tokens) + tokens_tail
     return Plan(
         source=source,
         head=head,
@@ -179,15 +194,22 @@ def plan_compaction(
         request=request,
         generation=generation,
         stands_for=len(head.originals),
-        messages_summarized=len(replaced_sizes) + len(summarized),
+        messages_summarized=len(summarized) + (0 if is_anew else len(replaced_sizes)),
         messages_kept=len(kept) - source.pending,
         exchanges_summarized=len(requests(summarized)),
         exchanges_kept=len(requests(kept)) - source.pending,
-        tokens_before=calibration.conversation(sizes),
-        tokens_summarized=calibration.tokens(head_tokens),
+        tokens_before=tokens_before,
+        # What the provider has counted, and we can't tell of which message, is in here.
+        tokens_summarized=tokens_before - tokens_system - tokens_tail,
+        tokens_system=tokens_system,
+        tokens_tail=tokens_tail,
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
-        room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
+        room=sum(system_sizes)
+        + head_tokens
+        + sum(cut.tail(body_sizes))
+        - kept_tokens
+        - MESSAGE_TOKENS,
         cut=cut,
         most=most,
         longer=partial(
@@ -216,13 +238,23 @@ def _check_originals(source: Source, history: History) -> None:
         )
 
 
-def _from_original(head: Head, limit: Size | None) -> Head:
-    """The head of a compaction that takes nothing from the summaries before it."""
-    everything = sum(message_tokens(message) for message in head.originals)
-    # A tenth of all that was ever said may be more than what is left of it.
-    tokens = min(everything, 5 * head.tokens)
-    room = head.room if head.most is not None else _room(tokens, None, limit)
-    return replace(head, messages=head.originals, previous=None, tokens=tokens, room=room)
+def _cut(
+    body: Sequence[Message],
+    weights: Sequence[int],
+    keep: Size | None,
+    window: int,
+    allowance: Allowance | None,
+    *,
+    may_keep_all: bool,
+) -> Cut:
+    """Where to cut. What was summarized before is summarized anew even where all the rest stays."""
+    try:
+        return choose_cut(body, weights, keep, window, allowance)
+    except NothingToCompact:
+        if not (may_keep_all and requests(body)[:1] == [0]):
+            raise
+        # As behind any request in front of a tail: its rounds may be far from it in the originals.
+        return Cut(1, request=0)
 
 
 def size_of(messages: Sequence[Message], unit: Unit) -> int:

@@ -380,6 +380,30 @@ def test_dry_run_calls_and_writes_nothing(
     assert log.rows() == before
 
 
+@pytest.mark.parametrize("usages", [[], [(900, 60), (1_100, 80), (1_400, 90)]])
+def test_what_a_dry_run_tells_adds_up(
+    usages: list[tuple[int, int]], talk: Talk, models: Plugin, run: Run
+) -> None:
+    replies = [
+        [Reply(LONG.format(place="Ribe", n=n), usage=usages[n] if usages else (None, None))]
+        for n in range(3)
+    ]
+    talk([(f"Question {n}?", reply) for n, reply in enumerate(replies)], system="Be brief.")
+
+    data = json.loads(run("compact", "-c", "--dry-run", "--json").stdout)
+    shown = [line.split() for line in run("compact", "-c", "--dry-run").stdout.splitlines()]
+
+    parts = [data[f"tokens_{part}"] for part in ("summarized", "kept", "system")]
+    assert data["tokens_before"] == sum(parts)
+    assert min(parts) > 0
+    rows = {row[0]: row for row in shown if "tokens" in row}
+    assert list(rows) == ["now:", "summarized:", "kept:", "system:"]
+    tokens, messages = (
+        [int(row[place].strip("(),").replace(",", "")) for row in rows.values()] for place in (1, 3)
+    )
+    assert (tokens[0], messages[0]) == (sum(tokens[1:]), sum(messages[1:]))
+
+
 def test_run_is_the_default_command(long_talk: str, models: Plugin, run: Run) -> None:
     models.summer.replies = [ANSWER, ANSWER]
 
