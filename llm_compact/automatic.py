@@ -21,6 +21,7 @@ from .background import Steps, Wait, drive, drive_async, in_background
 from .compaction import Trigger, draft_compaction, uninterrupted
 from .conversation import local_calls
 from .errors import (
+    AlreadyCompacted,
     CompactionError,
     ConversationError,
     NothingToCompact,
@@ -36,6 +37,7 @@ from .placeholder import PRUNE_TOOLS
 from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
 from .prune import draft_pruning
+from .records import read_made_by_others
 from .settings import remember_window
 from .store import (
     Draft,
@@ -268,6 +270,8 @@ class Session:
         """The call with a shorter conversation. Raises a `CompactionError`, changing nothing."""
         is_needed = trigger == "overflow" or not self._fits(call, ongoing)
         source = self._source(call, ongoing)
+        if limit and (adopted := self._adopted(call, ongoing, limit, source)):
+            return adopted
         plan = plan_compaction(
             source,
             keep=self.policy.keep,
@@ -283,7 +287,13 @@ class Session:
         draft = self._pruned(plan, limit, trigger)
         if draft is None:
             draft = yield from self._draft(call, plan, name, trigger, is_needed)
-        stored = self._store(source, draft)
+        try:
+            stored = self._store(source, draft, again=limit is None)
+        except AlreadyCompacted:
+            assert limit
+            if adopted := self._adopted(call, ongoing, limit, source):
+                return adopted
+            stored = self._store(source, draft, again=True)
         # Where extractive stood in, the summarizer has failed all the same.
         if name == EXTRACTIVE or draft.record.summarizer not in (EXTRACTIVE, PRUNE_TOOLS):
             self._failures = 0
@@ -292,11 +302,30 @@ class Session:
         if stored:
             call.conversation.id = stored.conversation_id
             ongoing.is_begun_here = True
-        # The id was taken before, and would sort before the compaction.
-        call.response.id = str(monotonic_ulid()).lower()
-        call.response.prompt = ChainPrompt(call.prompt, draft.chain(source))
+        self._replace(call, draft.chain(source))
         self.voice.compacted(source, draft, stored)
         return replace(call, prompt=call.response.prompt)
+
+    def _adopted(self, call: Call, ongoing: Ongoing, limit: Size, source: Source) -> Call | None:
+        """The call in what another process made of this very conversation, if that is enough."""
+        if not self.policy.is_stored:
+            return None
+        with self._log() as db:
+            made = read_made_by_others(db, source) if db else None
+        if made is None:
+            return None
+        chain = [*made.messages, *source.messages[len(source.messages) - source.pending :]]
+        if self._size(chain, ongoing, limit) > limit.value:
+            return None
+        call.conversation.id = made.id
+        self._replace(call, chain)
+        self.voice.moved(source.id, made.id)
+        return replace(call, prompt=call.response.prompt)
+
+    def _replace(self, call: Call, chain: Sequence[Message]) -> None:
+        # The id was taken before, and would sort before the compaction.
+        call.response.id = str(monotonic_ulid()).lower()
+        call.response.prompt = ChainPrompt(call.prompt, chain)
 
     def _pruned(self, plan: Plan, limit: Size | None, trigger: Trigger) -> Draft | None:
         """The conversation with its old tool output shortened, where that is enough."""
@@ -385,11 +414,11 @@ class Session:
             with open_log(self.policy.log) as db:
                 check_writable(db)
 
-    def _store(self, source: Source, draft: Draft) -> Stored | None:
+    def _store(self, source: Source, draft: Draft, *, again: bool) -> Stored | None:
         if not self.policy.is_stored or self.policy.log is None:
             return None
         with open_log(self.policy.log) as db, uninterrupted():
-            return store_compaction(db, source, draft, again=True)
+            return store_compaction(db, source, draft, again=again)
 
     def _of(self, call: Call) -> Ongoing:
         conversation = call.conversation

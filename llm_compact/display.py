@@ -121,6 +121,9 @@ class Terminal:
             f"({_parts(record)}) with {record.summarizer}{original}"
         )
 
+    def moved(self, conversation_id: str, newest: str) -> None:
+        self._line(f"{conversation_id} was compacted by another process, going on in {newest}")
+
     def warn(self, text: str) -> None:
         self._line(text)
 

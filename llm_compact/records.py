@@ -13,7 +13,15 @@ from llm.parts import Message
 from .conversation import generation_of, history_of, text_of
 from .errors import ConversationError
 from .placeholder import PRUNE_TOOLS
-from .store import has_conversation, newest_conversation, read_chain, read_source
+from .store import (
+    Source,
+    compacted_by_others,
+    has_conversation,
+    newest_conversation,
+    newest_generation,
+    read_chain,
+    read_source,
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,12 @@ def find_compaction(db: sqlite_utils.Database, id: str | None = None) -> LoggedC
     raise ConversationError(
         f"No compaction found of or as {wanted}. See llm compact list for those that there are"
     )
+
+
+def read_made_by_others(db: sqlite_utils.Database, source: Source) -> Source | None:
+    """What others made of a live conversation meanwhile, with what was said in that since."""
+    made = compacted_by_others(db, source)
+    return read_source(db, newest_generation(db, made)) if made else None
 
 
 def lineage_of(db: sqlite_utils.Database, conversation_id: str) -> list[str]:

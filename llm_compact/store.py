@@ -593,7 +593,8 @@ def store_compaction(
     """Write the compacted conversation: all of it or nothing, in one transaction.
 
     Raises `AlreadyCompacted` unless `again`, and `ConversationError` when something was said in
-    the source since it was read. A conversation that is going on is what this process says it is.
+    the source since it was read. A conversation that is going on is what this process says it is,
+    and only what others made of it is of interest.
     """
     # To migrate an older log is a write, too: not before it is clear that there will be one.
     with _migrated(db) as readable:
@@ -606,6 +607,9 @@ def store_compaction(
 
 def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
     if source.live:
+        made = None if again else compacted_by_others(db, source)
+        if made:
+            raise already_compacted(made)
         return
     tip = _thread_tip(db, source.id) or _hash_of(_legacy_messages(db, source.id))
     if tip != source.tip:
@@ -616,6 +620,16 @@ def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> 
     done = _compaction_of(db, source.tip)
     if done and not again:
         raise already_compacted(done["conversation_id"])
+
+
+def compacted_by_others(db: sqlite_utils.Database, source: Source) -> str | None:
+    """The conversation that another process has made of a live one in this very state."""
+    if not source.live or source.live.in_place or not db.table("compactions").exists():
+        return None
+    if source.tip != (_thread_tip(db, source.id) or _hash_of(_legacy_messages(db, source.id))):
+        return None
+    done = _compaction_of(db, source.tip)
+    return done["conversation_id"] if done and done["conversation_id"] != source.id else None
 
 
 def already_compacted(conversation_id: str) -> AlreadyCompacted:
