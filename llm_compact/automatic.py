@@ -46,6 +46,7 @@ from .store import (
     check_writable,
     create_log,
     open_log,
+    read_known,
     read_live,
     read_reported,
     store_compaction,
@@ -430,7 +431,11 @@ class Session:
             with suppress(StoreError), self._log() as db:
                 if db:
                     model_id, messages = call.model.model_id, call.prompt.messages
-                    ongoing.meter.report(read_reported(db, conversation.id, model_id, messages))
+                    reported = read_reported(db, conversation.id, model_id, messages)
+                    known = read_known(db, model_id, messages, reported)
+                    if known != UNKNOWN:
+                        ongoing.meter.calibration = known
+                    ongoing.meter.report(reported)
             self._ongoing[id(conversation)] = ongoing
             weakref.finalize(conversation, self._ongoing.pop, id(conversation), None)
         return ongoing

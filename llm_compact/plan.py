@@ -115,7 +115,7 @@ def plan_compaction(
     if from_original:
         _check_originals(source, history)
     sizes = message_sizes(source.messages)
-    calibration = calibration or calibrate(sizes, source.reported)
+    calibration = calibration or calibrate(sizes, source.reported, source.known)
     system_sizes = sizes[: len(history.system)]
     replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]
     body_sizes = sizes[len(sizes) - len(body) :]

@@ -37,7 +37,8 @@ from .conversation import (
 )
 from .errors import AlreadyCompacted, ConversationError, StoreError
 from .placeholder import pruned_hashes, restored
-from .tokens import Reported, reported_usage
+from .sizes import message_sizes
+from .tokens import UNKNOWN, Calibration, Reported, calibrate, reported_usage
 from .transcript import by_reference
 
 LOCK_TIMEOUT_MS = 10_000
@@ -146,6 +147,8 @@ class Source:
     "Id of the newest conversation that this very state was compacted into, if there is one."
     reported: tuple[Reported, ...] = ()
     "What the conversation's model counted in its turns, oldest first."
+    known: Calibration = UNKNOWN
+    "How it counts, by what it reported in the generations before, where its turns say too little."
     pins: tuple[str, ...] = ()
     "What the user wants to keep word for word, here and in the generations before."
     live: Live | None = None
@@ -337,6 +340,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     tip = tip or _hash_of(messages)
     assert tip is not None
     done = _compaction_of(db, tip)
+    reported = _reported(db, conversation_id, row["model"], chain)
     return Source(
         id=conversation_id,
         name=row["name"],
@@ -346,7 +350,8 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         originals=tuple(_originals(db, store, messages)),
         fragments=tuple(_all_fragments(db, conversation_id, tip, messages)),
         compacted_as=done["conversation_id"] if done else None,
-        reported=tuple(_reported(db, conversation_id, row["model"], chain)),
+        reported=tuple(reported),
+        known=_known(db, store, row["model"], messages, reported),
         pins=pinned_texts(db, conversation_id),
     )
 
@@ -425,6 +430,18 @@ def read_reported(
         hashes = [row["hash"] for row in behind]
         chain = Chain(list(messages[: len(hashes)]), hashes)
         return _reported(readable, conversation_id, model_id, chain)
+
+
+def read_known(
+    db: sqlite_utils.Database,
+    model_id: str,
+    messages: Sequence[Message],
+    reported: Sequence[Reported],
+) -> Calibration:
+    """How a model counts, by the generations before these messages; `reported` is of their own."""
+    with _migrated(db) as readable:
+        store = LogStore(readable)  # type: ignore[no-untyped-call]
+        return _known(readable, store, model_id, messages, reported)
 
 
 def newest_conversation(db: sqlite_utils.Database) -> str | None:
@@ -829,6 +846,32 @@ def _reported(
         if turn["parent_message_hash"] in place and turn["tip_message_hash"] in place
     ]
     return sorted(reported, key=lambda report: report.sent)
+
+
+def _known(
+    db: sqlite_utils.Database,
+    store: LogStore,
+    model_id: str,
+    messages: Sequence[Message],
+    reported: Sequence[Reported],
+) -> Calibration:
+    # It takes two turns to tell what a message costs from what goes with each request.
+    summary = history_of(messages).summary if len(reported) < 2 else None
+    if summary is None or not db.table("compactions").exists():
+        return UNKNOWN
+    row = _row(
+        db,
+        "select source_conversation_id, source_tip_hash from compactions where turn_id = ? "
+        "and exists (select 1 from turns where model = ? and input_tokens > 0)",
+        summary.marker.compaction,
+        model_id,
+    )
+    if row is None:
+        return UNKNOWN
+    chain = load_chain(store, row["source_tip_hash"])
+    before = _reported(db, row["source_conversation_id"], model_id, chain)
+    known = _known(db, store, model_id, chain.messages, before)
+    return replace(calibrate(message_sizes(chain.messages), before, known), newest=None)
 
 
 def _details(text: str | None) -> dict[str, Any]:
