@@ -13,7 +13,7 @@ from llm.parts import Message
 from .conversation import history_of, text_of
 from .meter import Meter
 from .placeholder import restored
-from .store import Draft, PrunedDraft, Source
+from .store import Draft, PrunedDraft, Source, stripped_fragment
 from .tokens import count_text
 from .turns import AnyConversation
 
@@ -88,6 +88,12 @@ def fragments_of(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]
         dict.fromkeys(
             fragment
             for each in prompts
-            for fragment in [*(each.fragments or []), *(each.system_fragments or [])]
+            for fragment in [
+                *(each.fragments or []),
+                *(
+                    stripped_fragment(system, getattr(system, "source", None))
+                    for system in each.system_fragments or []
+                ),
+            ]
         )
     )

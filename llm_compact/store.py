@@ -900,6 +900,7 @@ def _all_fragments(
     """The fragments in the chain of a conversation and in those that it was compacted from."""
     yield from _fragments_of(db, tip)
     yield from legacy.fragments_of(db, conversation_id)
+    yield from _system_fragments(db, conversation_id)
     summary = history_of(messages).summary
     if summary is None or not db.table("compactions").exists():
         return
@@ -911,6 +912,24 @@ def _all_fragments(
         [summary.marker.compaction],
     ):
         yield from _fragments_of(db, row["tip"])
+
+
+def _system_fragments(db: sqlite_utils.Database, conversation_id: str) -> Iterator[str]:
+    """The system fragments of a conversation as its system prompt has them."""
+    for row in db.query(
+        "select content, source from turn_fragments join turns on turns.id = turn_id "
+        "join fragments on fragments.id = fragment_id where thread_id = ? and kind = 'system'",
+        [conversation_id],
+    ):
+        yield stripped_fragment(row["content"], row["source"])
+
+
+def stripped_fragment(content: str, source: str | None) -> str:
+    """A fragment as llm puts it into a system prompt: with space around it, it is not found there.
+
+    llm stores such a prompt by its text, and each generation would do so again.
+    """
+    return llm.Fragment(content.strip(), source)  # type: ignore[no-untyped-call]
 
 
 def _fragments_of(db: sqlite_utils.Database, tip: str) -> list[str]:

@@ -225,6 +225,40 @@ def test_fragments_stay_stored_by_reference(talk: Talk, models: Plugin, log: Log
     assert stored + payloads < len(novel)
 
 
+@pytest.mark.parametrize("space", ["", "\n", "  \n\n"])
+def test_a_system_fragment_is_not_stored_again_by_any_generation(
+    space: str, models: Plugin, log: Log, run: Run
+) -> None:
+    log.db  # noqa: B018  (creates the directory)
+    path = log.path.parent / "rules.txt"
+    path.write_text(space + "Never dig on a Sunday. " * 200 + "Amen." + space)
+
+    def talk_on() -> None:
+        for n in range(4):
+            models.chatty.replies = [LONG.format(place="Ribe", n=n)]
+            run("-c", f"Question {n}?")
+
+    def copies() -> list[str]:
+        return [
+            table
+            for table, column in [("parts", "text"), ("parts", "payload"), ("fragments", "content")]
+            for row in log.db[table].rows
+            if "Never dig on a Sunday. " * 9 in (row[column] or "")
+        ]
+
+    run("-m", "chatty", "--sf", str(path), "What is this?")
+    talk_on()
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+    after_first = copies()
+    talk_on()
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+
+    assert copies() == after_first
+    # With space around it, llm stores it by its text, and we without the space.
+    assert sorted(after_first) == ["fragments", *(["fragments", "parts"] if space else [])]
+    assert {row["source"] for row in log.db["fragments"].rows} == {str(path)}
+
+
 def test_attachments_of_the_tail_are_kept(talk: Talk, models: Plugin, log: Log, run: Run) -> None:
     for n in range(4):
         models.chatty.replies = [LONG.format(place="Ribe", n=n)]
