@@ -4,6 +4,7 @@
 LONGER_SUMMARY = "Allow more with --max-summary, or use another model"
 LARGER_WINDOW = "Use a model with a larger context window, or -m extractive"
 OTHER_MODEL = "Use another model with -m, or -m extractive"
+FEWER_PINS = "Allow a longer summary, or remove pins with llm compact unpin"
 COUNTABLE_KEEP = "Use --keep 8k (tokens) or --keep 2x (exchanges)"
 
 _AUTOMATIC = {
@@ -11,6 +12,8 @@ _AUTOMATIC = {
     "--compact-model",
     LARGER_WINDOW: "Use a model with a larger context window, or --compact-model extractive",
     OTHER_MODEL: "Use another --compact-model, or --compact-model extractive",
+    FEWER_PINS: "Raise --auto-threshold or the setting max-summary, or remove pins with llm "
+    "compact unpin",
     COUNTABLE_KEEP: "Use --compact-keep 8k (tokens) or --compact-keep 2x (exchanges)",
 }
 

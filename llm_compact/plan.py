@@ -10,7 +10,7 @@ from llm.parts import Message
 
 from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
-from .errors import COUNTABLE_KEEP, ConversationError, NothingToCompact
+from .errors import COUNTABLE_KEEP, FEWER_PINS, ConversationError, NothingToCompact
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, without_pins
 from .placeholder import restored_from
@@ -322,8 +322,7 @@ def _room_of_pins(room: int, max_summary: Size | None, limit: Size | None) -> in
 
 def _too_many_pins(pinned: int, allowed: int) -> ConversationError:
     return ConversationError(
-        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. Allow a longer "
-        "summary, or remove pins with llm compact unpin"
+        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. {FEWER_PINS}"
     )
 
 

@@ -351,7 +351,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         fragments=tuple(_all_fragments(db, conversation_id, tip, messages)),
         compacted_as=done["conversation_id"] if done else None,
         reported=tuple(reported),
-        known=_known(db, store, row["model"], messages, reported),
+        known=_known(db, row["model"], messages, reported),
         pins=pinned_texts(db, conversation_id),
     )
 
@@ -440,8 +440,7 @@ def read_known(
 ) -> Calibration:
     """How a model counts, by the generations before these messages; `reported` is of their own."""
     with _migrated(db) as readable:
-        store = LogStore(readable)  # type: ignore[no-untyped-call]
-        return _known(readable, store, model_id, messages, reported)
+        return _known(readable, model_id, messages, reported)
 
 
 def newest_conversation(db: sqlite_utils.Database) -> str | None:
@@ -850,7 +849,6 @@ def _reported(
 
 def _known(
     db: sqlite_utils.Database,
-    store: LogStore,
     model_id: str,
     messages: Sequence[Message],
     reported: Sequence[Reported],
@@ -868,9 +866,9 @@ def _known(
     )
     if row is None:
         return UNKNOWN
-    chain = load_chain(store, row["source_tip_hash"])
+    chain = load_chain(LogStore(db), row["source_tip_hash"])  # type: ignore[no-untyped-call]
     before = _reported(db, row["source_conversation_id"], model_id, chain)
-    known = _known(db, store, model_id, chain.messages, before)
+    known = _known(db, model_id, chain.messages, before)
     return replace(calibrate(message_sizes(chain.messages), before, known), newest=None)
 
 

@@ -261,6 +261,7 @@ def test_pins_that_leave_no_room_below_a_threshold_do_not_end_a_conversation(
 
     assert result.exit_code == 0
     assert "The pins alone take" in result.stderr
+    assert "Raise --auto-threshold or the setting max-summary, or remove pins" in result.stderr
     assert len(log.threads()) == 1
 
 
