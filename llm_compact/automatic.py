@@ -30,27 +30,17 @@ from .errors import (
     SummarizerError,
     automatic_advice,
 )
+from .log import check_writable, create_log, open_log
 from .meter import Meter
 from .ongoing import Ongoing, fragments_of, name_of, overhead_of
 from .overflow import overflow_in
 from .placeholder import PRUNE_TOOLS
-from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
+from .plan import MOST_LEFT, Plan, Wishes, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
 from .prune import draft_pruning
-from .records import read_made_by_others
 from .settings import remember_window
-from .store import (
-    Draft,
-    Source,
-    Stored,
-    check_writable,
-    create_log,
-    open_log,
-    read_known,
-    read_live,
-    read_reported,
-    store_compaction,
-)
+from .source import Source, read_known, read_live, read_made_by_others, read_reported
+from .store import Draft, Stored, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
 from .summarizers.call import LIMIT_OPTIONS
 from .summary import Summarizer
@@ -275,10 +265,12 @@ class Session:
             return adopted
         plan = plan_compaction(
             source,
-            keep=self.policy.keep,
-            max_summary=self.policy.max_summary,
-            focus=focus or None,
-            again=True,
+            Wishes(
+                keep=self.policy.keep,
+                max_summary=self.policy.max_summary,
+                focus=focus or None,
+                again=True,
+            ),
             limit=limit,
             window=self._window(call.model),
             calibration=ongoing.meter.calibration,

@@ -193,9 +193,10 @@ def run(
     """
     from . import display
     from .compaction import carry_out, default_database, model_name
-    from .plan import plan_compaction
+    from .log import open_log
+    from .plan import Wishes, plan_compaction
     from .settings import read_settings
-    from .store import open_log, read_source
+    from .source import read_source
     from .summarizers import examiner_name, get_summarizer, planned_calls
     from .summarizers.template import load_template
 
@@ -212,8 +213,7 @@ def run(
     with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
         stored = read_settings()
         source = read_source(db, conversation_id)
-        plan = plan_compaction(
-            source,
+        wishes = Wishes(
             keep=keep or stored.keep,
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
@@ -222,8 +222,9 @@ def run(
             again=again,
             prune_tools=prune_tools,
         )
+        plan = plan_compaction(source, wishes)
         if prune_tools:
-            _prune(db, plan, database, dry_run, again, json_output, quiet)
+            _prune(db, plan, database, dry_run, json_output, quiet)
             return
         own_prompt = load_template(template) if template else None
         name = model_name(source, model_id, own_prompt, stored.model)
@@ -243,7 +244,7 @@ def run(
         if not quiet:
             display.show_start(plan, summarizer.name)
         asked = check == _SUMMARIZER or check or False
-        compaction = carry_out(db, plan, summarizer, watch=shown, check=asked, again=again)
+        compaction = carry_out(db, plan, summarizer, watch=shown, check=asked)
     shown.finish(compaction.summary)
     if json_output:
         display.show_json(display.compaction_json(compaction))
@@ -305,7 +306,6 @@ def _prune(
     plan: Plan,
     database: str | None,
     dry_run: bool,
-    again: bool,
     json_output: bool,
     quiet: bool,
 ) -> None:
@@ -320,7 +320,7 @@ def _prune(
         elif not quiet:
             display.show_pruning(plan, draft.record)
         return
-    compaction = stored_compaction(db, plan.source, draft, again=again)
+    compaction = stored_compaction(db, plan, draft)
     if json_output:
         display.show_json(display.compaction_json(compaction))
     if not quiet:
@@ -483,8 +483,8 @@ def pins(
         llm compact pins --cid 01jm8ec74wxsdatyn5pq1fp0s5
     """
     from . import display
+    from .pinned import read_pins
     from .pins import conversation_of
-    from .store import read_pins
 
     if all_ and conversation_id is not None:
         raise click.UsageError("Use either --all or --cid")
@@ -513,7 +513,7 @@ def unpin(pin_ids: tuple[str, ...], database: str | None) -> None:
         llm compact unpin 01m8pe0r6w2zqkbm1dn1hq5s4v
     """
     from . import display
-    from .store import remove_pins
+    from .pinned import remove_pins
 
     ids = list(dict.fromkeys(pin_ids))
     with _log(database) as db:
@@ -526,7 +526,7 @@ def _log(database: str | None) -> Iterator[sqlite_utils.Database]:
     """The log of a command that makes no summary, and what goes wrong with it."""
     from .compaction import default_database
     from .errors import CompactionError
-    from .store import open_log
+    from .log import open_log
 
     try:
         with open_log(Path(database) if database else default_database()) as db:

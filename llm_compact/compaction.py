@@ -18,19 +18,14 @@ from llm.utils import monotonic_ulid
 
 from .check import check_language, check_length, harmless, summary_text
 from .errors import CheckFailed, NothingToCompact, SummarizerError
+from .log import check_writable, open_log
 from .pins import with_pins
-from .plan import Plan, plan_compaction
+from .plan import Plan, Wishes, plan_compaction
 from .redaction import redacted, secrets_in, texts_of, without_secrets
 from .rules import rules_tokens, with_rules
-from .store import (
-    Draft,
-    Record,
-    Source,
-    check_writable,
-    open_log,
-    read_source,
-    store_compaction,
-)
+from .schema import Record
+from .source import Source, read_source
+from .store import Draft, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider
 from .summarizers.template import load_template
 from .summary import Answer, Head, Summarizer, Usage, Watch, is_record_line, with_record_line
@@ -104,25 +99,23 @@ def compact(
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
     """
-    keep_size = parse_keep(keep) if keep else None
-    longest = parse_length(max_summary) if max_summary else None
+    wishes = Wishes(
+        keep=parse_keep(keep) if keep else None,
+        max_summary=parse_length(max_summary) if max_summary else None,
+        focus=focus,
+        from_original=from_original,
+        pins=pins,
+        again=again,
+        prune_tools=prune_tools,
+    )
     window_tokens = parse_tokens(window) if window else None
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
-        plan = plan_compaction(
-            source,
-            keep=keep_size,
-            max_summary=longest,
-            focus=focus,
-            from_original=from_original,
-            pins=pins,
-            again=again,
-            prune_tools=prune_tools,
-        )
+        plan = plan_compaction(source, wishes)
         if prune_tools:
             from .prune import draft_pruning
 
-            return stored_compaction(db, source, draft_pruning(plan), again=again)
+            return stored_compaction(db, plan, draft_pruning(plan))
         own_prompt = load_template(template) if template else None
         summarizer = get_summarizer(
             model_name(source, model, own_prompt),
@@ -132,7 +125,7 @@ def compact(
             jobs=jobs,
             template=own_prompt,
         )
-        return carry_out(db, plan, summarizer, check=check, again=again)
+        return carry_out(db, plan, summarizer, check=check)
 
 
 def model_name(
@@ -154,7 +147,6 @@ def carry_out(
     *,
     watch: Watch | None = None,
     check: bool | str = False,
-    again: bool = False,
 ) -> Compaction:
     """Summarize, check and store. `watch` is told how the summary comes about.
 
@@ -172,21 +164,22 @@ def carry_out(
         raise SummarizerError(f"{ex}. Nothing was written") from ex
     except CheckFailed as ex:
         raise CheckFailed(f"{ex}. Nothing was written") from ex
-    return stored_compaction(db, plan.source, draft, again=again)
+    return stored_compaction(db, plan, draft)
 
 
-def stored_compaction(
-    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
-) -> Compaction:
-    """Store a draft, and tell what it is now. Raises `StoreError`; then nothing was written."""
+def stored_compaction(db: sqlite_utils.Database, plan: Plan, draft: Draft) -> Compaction:
+    """Store a plan's draft, and tell what it is now.
+
+    Raises `StoreError`; then nothing was written.
+    """
     with uninterrupted():
-        stored = store_compaction(db, source, draft, again=again)
+        stored = store_compaction(db, plan.source, draft, again=plan.wishes.again)
     return Compaction(
         **vars(draft.record),
         id=stored.conversation_id,
         turn_id=draft.turn_id,
-        source_id=source.id,
-        model=source.model_id,
+        source_id=plan.source.id,
+        model=plan.source.model_id,
         summary=draft.summary,
         is_newest=stored.is_newest,
     )

@@ -29,7 +29,9 @@ from .pins import Pinned, pinned_tokens
 from .placeholder import PRUNE_TOOLS
 from .plan import Plan
 from .records import LoggedCompaction
-from .store import Draft, Record, Source, Stored
+from .schema import Record
+from .source import Source
+from .store import Draft, Stored
 from .summary import Usage, Watch
 from .transcript import attachment_line
 from .vocabulary import counter
@@ -183,7 +185,7 @@ def show_check(compaction: Compaction) -> None:
         click.echo(f"Checked with {told}", err=True)
 
 
-def _check(record: Record | LoggedCompaction) -> str | None:
+def _check(record: Record) -> str | None:
     c = record
     if c.check_model is None or c.check_asked is None or c.check_passed is None:
         return None
@@ -444,8 +446,8 @@ def _shown_part(part: Part) -> str:
 def logged_json(compaction: LoggedCompaction) -> dict[str, Any]:
     """A logged compaction as `list --json` and `show --json` print it."""
     data = dataclasses.asdict(compaction)
-    data["id"], data["source_id"] = data.pop("conversation_id"), data.pop("source_conversation_id")
-    return data
+    ids = {"id": data.pop("conversation_id"), "source_id": data.pop("source_conversation_id")}
+    return ids | data
 
 
 def show_pins(pins: Sequence[Mapping[str, Any]]) -> None:
@@ -480,7 +482,7 @@ def _counted_by(plan: Plan) -> str:
     return name if plan.calibration.newest is None else f"provider and {name}"
 
 
-def _parts(record: Record | LoggedCompaction) -> str:
+def _parts(record: Record) -> str:
     c = record
     if c.summarizer == PRUNE_TOOLS:
         return f"tool output shortened in {_count(c.messages_summarized, 'message')}"

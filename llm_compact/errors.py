@@ -55,3 +55,9 @@ class SettingsError(CompactionError):
 
 class AlreadyCompacted(StoreError):
     """A compaction of exactly this point of the conversation exists."""
+
+    def __init__(self, conversation_id: str) -> None:
+        super().__init__(
+            f"Already compacted as {conversation_id}. Go on there with llm -c --cid "
+            f"{conversation_id}, or use --again"
+        )

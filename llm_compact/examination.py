@@ -18,7 +18,8 @@ from .questions import (
     with_facts,
     wrong_answers,
 )
-from .store import Draft, Record
+from .schema import Record
+from .store import Draft
 from .summarizers import has_same_provider
 from .summarizers.model import ModelSummarizer
 from .summary import Summarizer, Usage

@@ -13,7 +13,8 @@ from llm.parts import Message
 from .conversation import history_of, text_of
 from .meter import Meter
 from .placeholder import restored
-from .store import Draft, PrunedDraft, Source, stripped_fragment
+from .source import Source, stripped_fragment
+from .store import Draft, PrunedDraft
 from .tokens import count_text
 from .turns import AnyConversation
 

@@ -179,7 +179,7 @@ def _newest_generation(policy: Policy, conversation_id: str | None) -> str | Non
     `llm -c` gives none. It means the one with the largest id, and that may be a compacted one:
     ids that are no ULIDs sort above ours.
     """
-    from .store import newest_conversation, newest_generation, open_log
+    from .log import newest_conversation, newest_generation, open_log
 
     if policy.log is None or not policy.log.exists():
         return conversation_id

@@ -10,14 +10,8 @@ import sqlite_utils
 
 from .errors import ConversationError
 from .language import all_words, words
-from .store import (
-    Said,
-    has_conversation,
-    newest_conversation,
-    read_pins,
-    read_said,
-    store_pins,
-)
+from .log import has_conversation, newest_conversation
+from .pinned import Said, read_pins, read_said, store_pins
 from .summary import Head
 from .tokens import count_text
 

@@ -13,7 +13,8 @@ from .tokens import Size, parse_keep, parse_length, parse_threshold, parse_token
 
 if TYPE_CHECKING:
     from .plan import Plan
-    from .store import Draft, Source, Stored
+    from .source import Source
+    from .store import Draft, Stored
 
 TIMEOUT = 120.0
 "Seconds that a summarizer may take for each call that a summary needs."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import sqlite_utils
@@ -12,54 +12,23 @@ from llm.parts import Message
 
 from .conversation import generation_of, history_of, text_of
 from .errors import ConversationError
+from .log import has_conversation, newest_conversation, read_chain
 from .placeholder import PRUNE_TOOLS
-from .store import (
-    Source,
-    compacted_by_others,
-    has_conversation,
-    newest_conversation,
-    newest_generation,
-    read_chain,
-    read_source,
-)
+from .schema import Record
+from .source import read_source
 
 
 @dataclass(frozen=True)
-class LoggedCompaction:
+class LoggedCompaction(Record):
     """A row of the `compactions` table, as far as its columns go, and the conversation's name.
 
-    Tokens are as the conversation's provider counts them; None is what nobody recorded.
+    A column that an older version did not write yet is None.
     """
 
     turn_id: str
     conversation_id: str
     source_conversation_id: str
     name: str | None
-    generation: int
-    trigger: str
-    summarizer: str
-    prompt_version: str | None
-    instructions: str | None
-    messages_summarized: int
-    messages_kept: int
-    exchanges_summarized: int
-    exchanges_kept: int
-    tokens_before: int
-    tokens_after: int
-    summary_tokens: int
-    input_tokens: int | None
-    output_tokens: int | None
-    calls: int | None
-    duration_ms: int | None
-    datetime_utc: str
-    check_model: str | None
-    check_asked: int | None
-    check_passed: int | None
-    check_repairs: str | None
-    values_found: int | None
-    values_lost: int | None
-    lost: tuple[Mapping[str, Any], ...] | None
-    "The exact values, each with its kind, that neither summary nor tail carries."
 
 
 def read_compactions(
@@ -114,12 +83,6 @@ def find_compaction(db: sqlite_utils.Database, id: str | None = None) -> LoggedC
     raise ConversationError(
         f"No compaction found of or as {wanted}. See llm compact list for those that there are"
     )
-
-
-def read_made_by_others(db: sqlite_utils.Database, source: Source) -> Source | None:
-    """What others made of a live conversation meanwhile, with what was said in that since."""
-    made = compacted_by_others(db, source)
-    return read_source(db, newest_generation(db, made)) if made else None
 
 
 def lineage_of(db: sqlite_utils.Database, conversation_id: str) -> list[str]:
@@ -189,16 +152,16 @@ def _origins(compactions: Sequence[LoggedCompaction]) -> dict[str, str]:
 
 
 def _from_row(row: Mapping[str, Any]) -> LoggedCompaction:
-    values: dict[str, Any] = {name: row.get(name) for name in LoggedCompaction.__annotations__}
+    values: dict[str, Any] = {field.name: row.get(field.name) for field in fields(LoggedCompaction)}
     values["lost"] = _lost(row.get("lost"))
     return LoggedCompaction(**values)
 
 
-def _lost(text: str | None) -> tuple[Mapping[str, Any], ...] | None:
+def _lost(text: str | None) -> list[dict[str, Any]] | None:
     try:
         found = json.loads(text or "null")
     except ValueError:
         return None
     if not isinstance(found, list):
         return None
-    return tuple(item if isinstance(item, dict) else {"value": item} for item in found)
+    return [item if isinstance(item, dict) else {"value": item} for item in found]

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import llm
 from llm.parts import StreamEvent
+from llm.plugins import pm
+
+T = TypeVar("T")
+
+
+@contextmanager
+def registered(plugin: T) -> Iterator[T]:
+    """A plugin of llm, for as long as the block."""
+    pm.register(plugin)
+    try:
+        yield plugin
+    finally:
+        pm.unregister(plugin)
 
 
 @dataclass

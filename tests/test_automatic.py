@@ -21,16 +21,16 @@ from conversations import PICTURE, conversations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llm.parts import Message, ReasoningPart, ToolCallPart
-from llm.plugins import pm
 from old_log import OldLog
 from oracle import count_tokens, key, requests_of, violations
-from scripted import Plugin, Reply, Script
+from scripted import Plugin, Reply, Script, registered
 
 import llm_compact
 from llm_compact import meter as meter_module
 from llm_compact.conversation import history_of, text_of
+from llm_compact.log import open_log
 from llm_compact.placeholder import PRUNE_TOOLS, pruned_hashes
-from llm_compact.store import Source, open_log, read_known, read_source
+from llm_compact.source import Source, read_known, read_source
 from llm_compact.tokens import UNKNOWN, Unit
 
 Run = Callable[..., Result]
@@ -74,6 +74,12 @@ def tides(n: int) -> str:
     return f"On day {n} high water was at 0{n % 10}:15 with 1.{n} m at berth {n}. " * 3
 
 
+def talk_of_tides(models: Plugin) -> tuple[Provider, llm.Conversation]:
+    """A conversation with a model that tells the tides, and what it was sent."""
+    models.chatty = provider = Provider(tides)
+    return provider, llm.get_model("chatty").conversation()
+
+
 def digs(rounds: int, *, parallel: int = 1, reasoning: str = "") -> Callable[[int], Reply | str]:
     """So many rounds of tool calls, then an answer."""
 
@@ -101,11 +107,8 @@ class Tools:
 
 @pytest.fixture
 def digging() -> Iterator[None]:
-    pm.register(Tools(), name="digging")
-    try:
+    with registered(Tools()):
         yield
-    finally:
-        pm.unregister(name="digging")
 
 
 def shortest(request: Sequence[Message]) -> int:
@@ -181,9 +184,7 @@ def test_a_check_costs_the_same_at_the_thousandth_turn(
 def test_a_threshold_may_be_messages_or_exchanges(
     threshold: str, unit: Unit, limit: int, models: Plugin
 ) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold=threshold, model="extractive"):
         for day in range(60):
@@ -201,9 +202,7 @@ def test_a_threshold_may_be_messages_or_exchanges(
 
 
 def test_a_threshold_may_be_a_share_of_the_window(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="50%", window="4k", model="extractive"):
         for day in range(60):
@@ -213,9 +212,7 @@ def test_a_threshold_may_be_a_share_of_the_window(models: Plugin) -> None:
 
 
 def test_room_for_the_answer_is_left_in_the_window(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="100%", window="2k", model="extractive"):
         for day in range(40):
@@ -225,9 +222,7 @@ def test_room_for_the_answer_is_left_in_the_window(models: Plugin) -> None:
 
 
 def test_what_is_to_be_kept_yields_to_the_threshold(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="2k", keep="100x", model="extractive"):
         for day in range(60):
@@ -388,9 +383,7 @@ def test_what_has_to_stay_above_the_threshold_is_told_once_and_costs_no_summary_
 
 
 def test_a_small_request_after_a_large_one_is_below_the_threshold_again(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="1k", model="extractive"):
         conversation.prompt("Read this. " * 1_000).text()

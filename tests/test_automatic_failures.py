@@ -120,7 +120,7 @@ def test_a_success_in_between_counts(talked: str, models: Plugin, log: Log, run:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("llm_compact.log.LOCK_TIMEOUT_MS", 50)
 
 
 def test_a_log_that_can_not_be_written_costs_no_summary(

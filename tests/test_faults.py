@@ -23,7 +23,6 @@ from llm.cli import load_conversation
 from scripted import Plugin, Reply
 
 import llm_compact
-from llm_compact import store
 from llm_compact.conversation import text_of
 from llm_compact.errors import AlreadyCompacted, StoreError
 
@@ -140,7 +139,7 @@ def test_a_process_that_is_killed_at_any_moment_leaves_no_half_compaction(
 def test_a_database_that_stays_locked_is_told(
     long_talk: str, log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 200)
+    monkeypatch.setattr("llm_compact.log.LOCK_TIMEOUT_MS", 200)
     before = log.rows()
     code = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"

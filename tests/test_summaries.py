@@ -238,7 +238,7 @@ def test_a_rule_is_quoted_word_for_word_through_ten_generations(
             run("-c", f"Question {generation}/{n}?")
 
     told = text_of(log.messages()[1])
-    assert told.count('- "Never touch the main branch" [3]') == 1
+    assert told.count('- "Never touch the main branch." [3]') == 1
     assert told.count("##") == 2
 
 

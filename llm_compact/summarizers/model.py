@@ -17,6 +17,7 @@ from llm.parts import ToolCallPart
 from ..check import check_end, check_language, is_in_language, summary_text
 from ..errors import LARGER_WINDOW, OTHER_MODEL, SummarizerError
 from ..language import words
+from ..layers import with_layers
 from ..overflow import Overflow
 from ..sections import (
     HEADINGS,
@@ -26,7 +27,6 @@ from ..sections import (
     rendered,
     schema,
     with_checked_rules,
-    with_rules_of,
     without_planted_sections,
 )
 from ..summary import Answer, Head, Usage, Watch, record_line, without_record_line
@@ -322,11 +322,10 @@ class _Run:
             raise SummarizerError("answered with nothing")
         if summary == Summary(goal=summary.goal):
             summary_text(Answer(summary.goal))  # a refusal, put into the first field
-        earlier = read_summary(self.earlier or "", head.language).rules
-        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier)
-        text = rendered(summary, head.language)
-        with_rules = rendered(with_rules_of(summary, earlier), head.language)
-        return replace(answer, text=text if self._is_too_long(with_rules) else with_rules)
+        earlier = read_summary(self.earlier or "", head.language)
+        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier.rules)
+        summary = with_layers(summary, earlier, head.room)
+        return replace(answer, text=rendered(summary, head.language))
 
     def _is_too_long(self, text: str) -> bool:
         """Whether a summary would be refused for its length, its first line included."""
