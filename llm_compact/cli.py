@@ -207,6 +207,7 @@ def run(
     from .summarizers import examiner_name, get_summarizer, planned_calls
     from .summarizers.template import load_template
 
+    _check_no_mistyped_command(focus_words)
     if focus and focus_words:
         raise click.UsageError("Use either FOCUS or --focus")
     if conversation_id == "":
@@ -266,6 +267,24 @@ def run(
         display.show_done(compaction, database)
     if usage:
         display.show_usage(compaction.usage)
+
+
+def _check_no_mistyped_command(focus_words: tuple[str, ...]) -> None:
+    """Raises `click.UsageError` for a single word that is nearly the name of a command.
+
+    Whoever types `run` means a focus.
+    """
+    parent = click.get_current_context().parent
+    # What the group has taken for no command.
+    first = getattr(parent, "arg0", None)
+    if focus_words != (first,):
+        return
+    from difflib import get_close_matches
+
+    for name in get_close_matches(first, compact.commands, n=1, cutoff=0.8):
+        raise click.UsageError(
+            f"Did you mean llm compact {name}? With {first!r} as focus: llm compact run {first}"
+        )
 
 
 _OF_SUMMARIES = {
@@ -376,8 +395,8 @@ def show(
     """
     Show a compaction: its record and its summary
 
-    ID is a compacted conversation, the turn of a compaction, or a conversation that was
-    compacted. Without it, the conversation that llm -c would continue.
+    ID is a compacted conversation, the turn of a compaction, or an original conversation, of
+    which the newest generation is shown. Without it, the conversation that llm -c would continue.
 
     Example usage:
 
@@ -442,15 +461,14 @@ def pin(
         llm compact pin 01jm8ec7aqh4gmn0xvxc3vqrqd
     """
     from . import display
-    from .pinned import store_pins
-    from .pins import pins_from
+    from .pins import pin_once, pins_from
 
     if conversation_id == "":
         raise click.UsageError("--cid is empty")
     with _log(database) as db:
         pins = pins_from(db, texts, conversation_id, is_continued=_continue, answers=response)
-        ids = store_pins(db, pins)
-    display.show_pinned(ids, pins)
+        pinned = pin_once(db, pins)
+    display.show_pinned(pinned)
 
 
 @compact.command(name="pins")  # type: ignore[untyped-decorator]
@@ -512,9 +530,10 @@ def unpin(pin_ids: tuple[str, ...], database: str | None) -> None:
     from . import display
     from .pinned import remove_pins
 
+    ids = list(dict.fromkeys(pin_ids))
     with _log(database) as db:
-        remove_pins(db, pin_ids)
-    display.show_change(f"Unpinned {', '.join(pin_ids)}")
+        remove_pins(db, ids)
+    display.show_change(f"Unpinned {', '.join(ids)}")
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from llm.parts import (
 from llm.utils import token_usage_string
 
 from .compaction import Compaction
-from .pinned import Said
-from .pins import pinned_tokens
+from .conversation import history_of
+from .pins import Pinned, pinned_tokens
 from .placeholder import PRUNE_TOOLS
 from .plan import Plan
 from .records import LoggedCompaction
@@ -127,6 +127,9 @@ class Terminal:
             f"Compacted {record.tokens_before:,} -> {record.tokens_after:,} tokens "
             f"({_parts(record)}) with {record.summarizer}{_cached(record)}{original}"
         )
+
+    def moved(self, conversation_id: str, newest: str) -> None:
+        self._line(f"{conversation_id} was compacted by another process, going on in {newest}")
 
     def warn(self, text: str) -> None:
         self._line(text)
@@ -270,7 +273,8 @@ def plan_json(plan: Plan, summarizer: str, calls: int) -> dict[str, Any]:
         "exchanges_kept": plan.exchanges_kept,
         "tokens_before": plan.tokens_before,
         "tokens_summarized": plan.tokens_summarized,
-        "tokens_kept": plan.tokens_kept,
+        "tokens_kept": plan.tokens_tail,
+        "tokens_system": plan.tokens_system,
         "calls": calls,
         "counted_by": _counted_by(plan),
     }
@@ -283,16 +287,33 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
         f"Would compact conversation {plan.source.id} (generation {plan.generation}) "
         f"with {summarizer} in {about}"
     )
+    system = len(history_of(plan.source.messages).system)
+    messages = plan.messages_summarized + plan.messages_kept + system
     rows = [
-        ("now", plan.tokens_before, len(plan.source.messages), None),
-        ("summarized", plan.tokens_summarized, plan.messages_summarized, plan.exchanges_summarized),
-        ("kept", plan.tokens_kept, plan.messages_kept, plan.exchanges_kept),
+        (
+            # Where all generations are summarized anew, it is about all of them.
+            "now" if messages == len(plan.source.messages) else "in all",
+            plan.tokens_before,
+            _count(messages, "message"),
+        ),
+        (
+            "summarized",
+            plan.tokens_summarized,
+            f"{_count(plan.messages_summarized, 'message')}, "
+            f"{_count(plan.exchanges_summarized, 'exchange')}",
+        ),
+        (
+            "kept",
+            plan.tokens_tail,
+            f"{_count(plan.messages_kept, 'message')}, {_count(plan.exchanges_kept, 'exchange')}",
+        ),
     ]
-    for name, tokens, messages, exchanges in rows:
-        counted = _count(messages, "message")
-        if exchanges is not None:
-            counted += f", {_count(exchanges, 'exchange')}"
-        click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
+    if plan.tokens_system:
+        with_each = "and what goes with each request" if plan.calibration.overhead else ""
+        told = ", ".join(filter(None, [_count(system, "message") if system else "", with_each]))
+        rows.append(("system", plan.tokens_system, told))
+    for name, tokens, told in rows:
+        click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({told})")
     if plan.head.pins:
         pinned = plan.calibration.tokens(pinned_tokens(plan.head.pins, plan.head.language))
         click.echo(f"{'pinned:':<12}{pinned:>9,} tokens  ({_count(len(plan.head.pins), 'pin')})")
@@ -376,7 +397,7 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
         ("lineage", " -> ".join(lineage)),
         ("compacted", f"{_minute(c.datetime_utc)} UTC, generation {c.generation}, {c.trigger}"),
         ("tokens", f"{c.tokens_before:,} -> {c.tokens_after:,} (summary: {c.summary_tokens:,})"),
-        ("summarized", f"{_parts(c)} ({c.messages_summarized:,} and {c.messages_kept:,} messages)"),
+        *_told_parts(c),
         ("summarizer", ", ".join(filter(None, [c.summarizer, _count(c.calls or 0, "call"), took]))),
         ("usage", used if c.calls else None),
         ("instructions", c.instructions),
@@ -388,6 +409,19 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
             _output(f"{name + ':':<14}{told.rstrip()}")
     if summary:
         _output(f"\n{summary}")
+
+
+def _told_parts(c: LoggedCompaction) -> list[tuple[str, str]]:
+    if c.summarizer == PRUNE_TOOLS:
+        return [("shortened", f"tool output in {_count(c.messages_summarized, 'message')}")]
+    return [
+        ("summarized", _exchanges_and_messages(c.exchanges_summarized, c.messages_summarized)),
+        ("kept", _exchanges_and_messages(c.exchanges_kept, c.messages_kept)),
+    ]
+
+
+def _exchanges_and_messages(exchanges: int, messages: int) -> str:
+    return f"{_count(exchanges, 'exchange')} ({_count(messages, 'message')})"
 
 
 def _not_carried(c: LoggedCompaction) -> str | None:
@@ -443,10 +477,11 @@ def show_pins(pins: Sequence[Mapping[str, Any]]) -> None:
         click.echo("Nothing is pinned.", err=True)
 
 
-def show_pinned(ids: Sequence[str], pins: Sequence[Said]) -> None:
+def show_pinned(pins: Sequence[Pinned]) -> None:
     """The closing lines of `llm compact pin`."""
-    for id, pin in zip(ids, pins, strict=True):
-        click.echo(f"Pinned as {id} in conversation {pin.conversation_id}", err=True)
+    for pin in pins:
+        told = "Pinned" if pin.is_new else "Already pinned"
+        click.echo(f"{told} as {pin.id} in conversation {pin.conversation_id}", err=True)
 
 
 def _minute(datetime_utc: str) -> str:
@@ -468,11 +503,12 @@ def _parts(record: Record) -> str:
     c = record
     if c.summarizer == PRUNE_TOOLS:
         return f"tool output shortened in {_count(c.messages_summarized, 'message')}"
-    summarized = _count(c.exchanges_summarized, "exchange")
     # A cut inside the only exchange summarizes messages, and no whole exchange.
     if not c.exchanges_summarized:
-        summarized = _count(c.messages_summarized, "message")
-    return f"{summarized} summarized, {c.exchanges_kept:,} kept"
+        summarized, kept = _count(c.messages_summarized, "message"), f"{c.messages_kept:,}"
+    else:
+        summarized, kept = _count(c.exchanges_summarized, "exchange"), f"{c.exchanges_kept:,}"
+    return f"{summarized} summarized, {kept} kept"
 
 
 def _count(number: int, noun: str) -> str:

@@ -13,7 +13,7 @@ from .conversation import history_of, text_of
 from .meter import Meter
 from .placeholder import restored
 from .prefix import tools_tokens
-from .source import Source
+from .source import Source, stripped_fragment
 from .store import Draft, PrunedDraft
 from .tokens import count_text
 from .turns import AnyConversation
@@ -83,6 +83,12 @@ def fragments_of(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]
         dict.fromkeys(
             fragment
             for each in prompts
-            for fragment in [*(each.fragments or []), *(each.system_fragments or [])]
+            for fragment in [
+                *(each.fragments or []),
+                *(
+                    stripped_fragment(system, getattr(system, "source", None))
+                    for system in each.system_fragments or []
+                ),
+            ]
         )
     )

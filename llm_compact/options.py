@@ -95,6 +95,11 @@ def _policy(given: dict[str, Any], llm_options: dict[str, Any], *, is_chat: bool
     """The policy of a call: options, then the environment, then what is stored."""
     from .settings import read_settings
 
+    if given[_MODEL] and _is_option(_MODEL):
+        from .summarizers import check_summarizer
+
+        # Who names it here must not hear of a slip only when the conversation has grown.
+        check_summarizer(given[_MODEL])
     # Who switches it off needs no settings, and may have broken them.
     if not is_chat and str(given[_THRESHOLD]).strip().lower() == "off":
         return None

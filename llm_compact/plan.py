@@ -10,7 +10,13 @@ from llm.parts import Message
 
 from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
-from .errors import AlreadyCompacted, ConversationError, NothingToCompact
+from .errors import (
+    COUNTABLE_KEEP,
+    FEWER_PINS,
+    AlreadyCompacted,
+    ConversationError,
+    NothingToCompact,
+)
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, without_pins
 from .placeholder import restored_from
@@ -83,8 +89,11 @@ class Plan:
     exchanges_kept: int
     tokens_before: int
     tokens_summarized: int
+    tokens_system: int
+    "The system prompt, and what goes with every request: schemas of tools and the like."
+    tokens_tail: int
     tokens_kept: int
-    "Everything but the summary: what goes with every request, system prompt, request, tail."
+    "Everything but the summary: these two, and the request in front of the summary."
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
@@ -124,7 +133,7 @@ def plan_compaction(
     if wishes.from_original:
         _check_originals(source)
     sizes = message_sizes(source.messages)
-    calibration = calibration or calibrate(sizes, source.reported)
+    calibration = calibration or calibrate(sizes, source.reported, source.known)
     return _plan(_Basis(source, wishes, limit, window, calibration, sizes))
 
 
@@ -142,6 +151,11 @@ class _Basis:
     @cached_property
     def history(self) -> History:
         return history_of(self.source.messages)
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether all generations are summarized anew, and not only what the last one left."""
+        return self.wishes.from_original and self.history.summary is not None
 
     @property
     def system_tokens(self) -> int:
@@ -199,17 +213,31 @@ class _Basis:
 def _plan(basis: _Basis) -> Plan:
     source, body, calibration = basis.source, basis.history.body, basis.calibration
     cut = _cut(basis)
-    summarized, kept = cut.head(body), cut.tail(body)
+    kept = cut.tail(body)
     tail = tuple(without_reasoning(kept))
-    head_tokens = sum(basis.replaced_sizes) + sum(cut.head(basis.body_sizes))
-    kept_tokens = basis.request_tokens + basis.system_tokens
-    for message, sent, size in zip(kept, tail, cut.tail(basis.body_sizes), strict=True):
-        kept_tokens += size if sent is message else message_tokens(sent)
+    if basis.is_anew:
+        summarized: Sequence[Message] = _replaced(source.originals, body, cut)
+        messages_summarized, head_tokens = len(summarized), sum(message_sizes(summarized))
+    else:
+        summarized = cut.head(body)
+        messages_summarized = len(basis.replaced_sizes) + len(summarized)
+        head_tokens = sum(basis.replaced_sizes) + sum(cut.head(basis.body_sizes))
+    tail_tokens = sum(
+        size if sent is message else message_tokens(sent)
+        for message, sent, size in zip(kept, tail, cut.tail(basis.body_sizes), strict=True)
+    )
+    kept_tokens = basis.request_tokens + basis.system_tokens + tail_tokens
+    everything = basis.system_tokens + head_tokens + sum(cut.tail(basis.body_sizes))
     room, most = _bounds(basis, head_tokens, kept_tokens)
     head = _head(basis, cut, head_tokens, room, most)
     if head_tokens <= basis.request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
         gain = calibration.tokens(head_tokens)
         raise NothingToCompact(f"Nothing to gain: only {gain:,} tokens could be summarized")
+    tokens_system = calibration.overhead + calibration.tokens(basis.system_tokens)
+    tokens_tail = calibration.tokens(tail_tokens)
+    tokens_before = calibration.conversation(basis.sizes)
+    if basis.is_anew:
+        tokens_before = tokens_system + calibration.tokens(head_tokens) + tokens_tail
     return Plan(
         source=source,
         wishes=basis.wishes,
@@ -218,15 +246,18 @@ def _plan(basis: _Basis) -> Plan:
         request=basis.request,
         generation=basis.generation,
         stands_for=len(head.originals),
-        messages_summarized=len(basis.replaced_sizes) + len(summarized),
+        messages_summarized=messages_summarized,
         messages_kept=len(kept) - source.pending,
         exchanges_summarized=len(requests(summarized)),
         exchanges_kept=len(requests(kept)) - source.pending,
-        tokens_before=calibration.conversation(basis.sizes),
-        tokens_summarized=calibration.tokens(head_tokens),
+        tokens_before=tokens_before,
+        # What the provider has counted, and we can't tell of which message, is in here.
+        tokens_summarized=tokens_before - tokens_system - tokens_tail,
+        tokens_system=tokens_system,
+        tokens_tail=tokens_tail,
         tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
         calibration=calibration,
-        room=sum(basis.sizes) - kept_tokens - MESSAGE_TOKENS,
+        room=everything - kept_tokens - MESSAGE_TOKENS,
         cut=cut,
         most=most,
         longer=partial(_longer, basis, cut),
@@ -256,7 +287,14 @@ def _cut(basis: _Basis) -> Cut:
         else size
         for now, original, size in zip(body, basis.unpruned, tokens, strict=True)
     ]
-    return choose_cut(body, weights, basis.wishes.keep, basis.window or 0, allowance)
+    try:
+        return choose_cut(body, weights, basis.wishes.keep, basis.window or 0, allowance)
+    except NothingToCompact:
+        if not (basis.is_anew and requests(body)[:1] == [0]):
+            raise
+        # What was summarized before is summarized anew even where all the rest stays. As behind any
+        # request in front of a tail, its rounds may be far from it in the originals.
+        return Cut(1, request=0)
 
 
 def _bounds(basis: _Basis, head_tokens: int, kept_tokens: int) -> tuple[int, int | None]:
@@ -291,7 +329,7 @@ def _head(basis: _Basis, cut: Cut, tokens: int, room: int, most: int | None) -> 
         pins=basis.pins,
         sent=None if basis.wishes.from_original else _sent(basis, cut),
     )
-    return _from_original(head, basis.limit) if basis.wishes.from_original and previous else head
+    return replace(head, messages=head.originals, previous=None) if basis.is_anew else head
 
 
 def _sent(basis: _Basis, cut: Cut) -> Sent:
@@ -308,15 +346,6 @@ def _check_originals(source: Source) -> None:
             "This log does not have the original messages of all generations, so they can't be "
             "summarized anew. Leave out --from-original"
         )
-
-
-def _from_original(head: Head, limit: Size | None) -> Head:
-    """The head of a compaction that takes nothing from the summaries before it."""
-    everything = sum(message_tokens(message) for message in head.originals)
-    # A tenth of all that was ever said may be more than what is left of it.
-    tokens = min(everything, 5 * head.tokens)
-    room = head.room if head.most is not None else _room(tokens, None, limit)
-    return replace(head, messages=head.originals, previous=None, tokens=tokens, room=room)
 
 
 def size_of(messages: Sequence[Message], unit: Unit) -> int:
@@ -384,8 +413,7 @@ def _room_of_pins(room: int, max_summary: Size | None, limit: Size | None) -> in
 
 def _too_many_pins(pinned: int, allowed: int) -> ConversationError:
     return ConversationError(
-        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. Allow a longer "
-        "summary, or remove pins with llm compact unpin"
+        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. {FEWER_PINS}"
     )
 
 
@@ -393,8 +421,7 @@ def _window(model_id: str, keep: Size) -> int:
     window = context_window(model_id)
     if window is None:
         raise ConversationError(
-            f"No context window known for {model_id!r}, so --keep {keep} can't be counted. Use "
-            "--keep 8k (tokens) or --keep 2x (exchanges), or say the window: "
-            f"llm compact settings set window.{model_id} 32k"
+            f"No context window known for {model_id!r}, so {keep} can't be kept. "
+            f"{COUNTABLE_KEEP}, or say the window: llm compact settings set window.{model_id} 32k"
         )
     return window

@@ -56,6 +56,9 @@ class Voice(Protocol):
     def compacted(self, source: Source, draft: Draft, stored: Stored | None) -> None:
         """The conversation is shorter now. `stored` is where it is written, if it is."""
 
+    def moved(self, conversation_id: str, newest: str) -> None:
+        """Another process has compacted the conversation, which goes on in `newest`."""
+
     def warn(self, text: str) -> None:
         """Something did not work, or can't."""
 
@@ -128,6 +131,11 @@ class Logged:
             record.summarizer,
             source.id,
             stored.conversation_id if stored else source.id,
+        )
+
+    def moved(self, conversation_id: str, newest: str) -> None:
+        self._logger.info(
+            "%s was compacted by another process, going on in %s", conversation_id, newest
         )
 
     def warn(self, text: str) -> None:

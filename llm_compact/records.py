@@ -12,7 +12,7 @@ from llm.parts import Message
 
 from .conversation import generation_of, history_of, text_of
 from .errors import ConversationError
-from .log import newest_conversation, read_chain
+from .log import has_conversation, newest_conversation, read_chain
 from .placeholder import PRUNE_TOOLS
 from .schema import Record
 from .source import read_source
@@ -34,25 +34,37 @@ class LoggedCompaction(Record):
 def read_compactions(
     db: sqlite_utils.Database, conversation_id: str | None = None
 ) -> list[LoggedCompaction]:
-    """The compactions of a log, or of the lineage of one conversation, newest first."""
+    """The compactions of a log, or of the lineage of one conversation, newest first.
+
+    Raises `ConversationError` for a conversation that is not there.
+    """
+    found = _all_compactions(db)
+    if conversation_id is None:
+        return found
+    family = _family(found, conversation_id)
+    compactions = [compaction for compaction in found if compaction.conversation_id in family]
+    # An original that was deleted is still known by what came from it.
+    if not compactions and not has_conversation(db, conversation_id):
+        raise ConversationError(f"No conversation found with id={conversation_id}")
+    return compactions
+
+
+def _all_compactions(db: sqlite_utils.Database) -> list[LoggedCompaction]:
     if not db.table("compactions").exists():
         return []
-    found = [
+    return [
         _from_row(row)
         for row in db.query(
             "select compactions.*, threads.name from compactions "
             "left join threads on threads.id = conversation_id order by turn_id desc"
         )
     ]
-    if conversation_id is None:
-        return found
-    family = _family(found, conversation_id)
-    return [compaction for compaction in found if compaction.conversation_id in family]
 
 
 def find_compaction(db: sqlite_utils.Database, id: str | None = None) -> LoggedCompaction:
-    """The compaction of this turn, else the newest that led to this conversation, or from it.
+    """The compaction of this turn, else the newest that led to this conversation.
 
+    Where none led to it, it is an original, and the newest of all that came from it is meant.
     Without an id it is about the conversation that `llm -c` would continue. Raises
     `ConversationError` where there is none.
     """
@@ -60,10 +72,14 @@ def find_compaction(db: sqlite_utils.Database, id: str | None = None) -> LoggedC
     if wanted is None:
         raise ConversationError("No conversations found in the log")
     found = read_compactions(db)
-    for key in ("turn_id", "conversation_id", "source_conversation_id"):
+    for key in ("turn_id", "conversation_id"):
         for compaction in found:
             if getattr(compaction, key) == wanted:
                 return compaction
+    origins = _origins(found)
+    for compaction in found:
+        if wanted in _ancestors(origins, compaction.conversation_id):
+            return compaction
     raise ConversationError(
         f"No compaction found of or as {wanted}. See llm compact list for those that there are"
     )

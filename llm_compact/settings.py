@@ -227,18 +227,13 @@ def _resolved(name: str) -> str:
 
 
 def _check_summarizer(name: str) -> None:
-    import llm
+    from .errors import SummarizerError
+    from .summarizers import check_summarizer
 
-    from .summarizers import EXTRACTIVE
-
-    if name.strip() == EXTRACTIVE:
-        return
     try:
-        llm.get_model(name.strip())
-    except llm.UnknownModelError:
-        raise ValueError(
-            f"unknown model {name!r}. See llm models, or use extractive, which needs no model"
-        ) from None
+        check_summarizer(name.strip())
+    except SummarizerError as ex:
+        raise ValueError(str(ex)) from None
 
 
 def _change(path: Path, change: Callable[[dict[str, Any]], None]) -> bool:

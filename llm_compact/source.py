@@ -21,12 +21,15 @@ from .log import (
     legacy_messages,
     migrated,
     newest_conversation,
+    newest_generation,
+    newest_message,
     row_of,
     thread_tip,
 )
 from .pinned import pinned_texts
 from .placeholder import pruned_hashes, restored
-from .tokens import Reported, reported_usage
+from .sizes import message_sizes
+from .tokens import UNKNOWN, Calibration, Reported, calibrate, reported_usage
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Source:
     "Id of the newest conversation that this very state was compacted into, if there is one."
     reported: tuple[Reported, ...] = ()
     "What the conversation's model counted in its turns, oldest first."
+    known: Calibration = UNKNOWN
+    "How it counts, by what it reported in the generations before, where its turns say too little."
     pins: tuple[str, ...] = ()
     "What the user wants to keep word for word, here and in the generations before."
     live: Live | None = None
@@ -105,6 +110,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
     messages = [_without_lookups(message) for message in messages]
     tip = tip or hash_of(messages)
     assert tip is not None
+    reported = _reported(db, conversation_id, row["model"], chain)
     return Source(
         id=conversation_id,
         name=row["name"],
@@ -114,7 +120,8 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         originals=tuple(_originals(db, messages)),
         fragments=tuple(_all_fragments(db, conversation_id, tip, messages)),
         compacted_as=compacted_as(db, tip),
-        reported=tuple(_reported(db, conversation_id, row["model"], chain)),
+        reported=tuple(reported),
+        known=_known(db, row["model"], messages, reported),
         pins=pinned_texts(db, conversation_id),
     )
 
@@ -194,6 +201,31 @@ def read_reported(
         return _reported(readable, conversation_id, model_id, chain)
 
 
+def read_known(
+    db: sqlite_utils.Database,
+    model_id: str,
+    messages: Sequence[Message],
+    reported: Sequence[Reported],
+) -> Calibration:
+    """How a model counts, by the generations before these messages; `reported` is of their own."""
+    with migrated(db) as readable:
+        return _known(readable, model_id, messages, reported)
+
+
+def read_made_by_others(db: sqlite_utils.Database, source: Source) -> Source | None:
+    """What others made of a live conversation meanwhile, with what was said in that since."""
+    made = compacted_by_others(db, source)
+    return read_source(db, newest_generation(db, made)) if made else None
+
+
+def compacted_by_others(db: sqlite_utils.Database, source: Source) -> str | None:
+    """The conversation that another process has made of a live one in this very state."""
+    if not source.live or source.live.in_place or source.tip != newest_message(db, source.id):
+        return None
+    made = compacted_as(db, source.tip)
+    return made if made != source.id else None
+
+
 def _originals(db: sqlite_utils.Database, messages: Sequence[Message]) -> list[Message]:
     """The messages as if none of them had ever been compacted, as far as the log reaches."""
     history = history_of(_unpruned(db, messages))
@@ -228,6 +260,7 @@ def _all_fragments(
     """The fragments in the chain of a conversation and in those that it was compacted from."""
     yield from fragments_of(db, tip)
     yield from legacy.fragments_of(db, conversation_id)
+    yield from _system_fragments(db, conversation_id)
     summary = history_of(messages).summary
     if summary is None or not db.table("compactions").exists():
         return
@@ -239,6 +272,24 @@ def _all_fragments(
         [summary.marker.compaction],
     ):
         yield from fragments_of(db, row["tip"])
+
+
+def _system_fragments(db: sqlite_utils.Database, conversation_id: str) -> Iterator[str]:
+    """The system fragments of a conversation as its system prompt has them."""
+    for row in db.query(
+        "select content, source from turn_fragments join turns on turns.id = turn_id "
+        "join fragments on fragments.id = fragment_id where thread_id = ? and kind = 'system'",
+        [conversation_id],
+    ):
+        yield stripped_fragment(row["content"], row["source"])
+
+
+def stripped_fragment(content: str, source: str | None) -> str:
+    """A fragment as llm puts it into a system prompt: with space around it, it is not found there.
+
+    llm stores such a prompt by its text, and each generation would do so again.
+    """
+    return llm.Fragment(content.strip(), source)  # type: ignore[no-untyped-call]
 
 
 def _reported(
@@ -271,6 +322,31 @@ def _reported(
         if turn["parent_message_hash"] in place and turn["tip_message_hash"] in place
     ]
     return sorted(reported, key=lambda report: report.sent)
+
+
+def _known(
+    db: sqlite_utils.Database,
+    model_id: str,
+    messages: Sequence[Message],
+    reported: Sequence[Reported],
+) -> Calibration:
+    # It takes two turns to tell what a message costs from what goes with each request.
+    summary = history_of(messages).summary if len(reported) < 2 else None
+    if summary is None or not db.table("compactions").exists():
+        return UNKNOWN
+    row = row_of(
+        db,
+        "select source_conversation_id, source_tip_hash from compactions where turn_id = ? "
+        "and exists (select 1 from turns where model = ? and input_tokens > 0)",
+        summary.marker.compaction,
+        model_id,
+    )
+    if row is None:
+        return UNKNOWN
+    chain = chain_at(db, row["source_tip_hash"])
+    before = _reported(db, row["source_conversation_id"], model_id, chain)
+    known = _known(db, model_id, chain.messages, before)
+    return replace(calibrate(message_sizes(chain.messages), before, known), newest=None)
 
 
 def _details(text: str | None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from .log import (
 )
 from .pinned import Said, insert_pins
 from .schema import Record
-from .source import Source
+from .source import Source, compacted_by_others
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def store_compaction(
     """Write the compacted conversation: all of it or nothing, in one transaction.
 
     Raises `AlreadyCompacted` unless `again`, and `ConversationError` when something was said in
-    the source since it was read. A conversation that is going on is what this process says it is.
+    the source since it was read. A conversation that is going on is what this process says it is,
+    and only what others made of it is of interest.
     """
     # To migrate an older log is a write, too: not before it is clear that there will be one.
     with migrated(db) as readable:
@@ -98,6 +99,9 @@ def store_compaction(
 
 def _check_unchanged(db: sqlite_utils.Database, source: Source, again: bool) -> None:
     if source.live:
+        made = None if again else compacted_by_others(db, source)
+        if made:
+            raise AlreadyCompacted(made)
         return
     if newest_message(db, source.id) != source.tip:
         raise ConversationError(

@@ -30,8 +30,8 @@ from llm_compact import meter as meter_module
 from llm_compact.conversation import history_of, text_of
 from llm_compact.log import open_log
 from llm_compact.placeholder import PRUNE_TOOLS, pruned_hashes
-from llm_compact.source import Source, read_source
-from llm_compact.tokens import Unit
+from llm_compact.source import Source, read_known, read_source
+from llm_compact.tokens import UNKNOWN, Unit
 
 Run = Callable[..., Result]
 
@@ -1067,3 +1067,53 @@ def test_a_summary_yields_to_what_a_large_system_prompt_leaves(
     rows = list(log.db["compactions"].rows)
     assert rows
     assert [row["tokens_after"] for row in rows if row["tokens_after"] >= 0.6 * 3_000] == []
+
+
+# What a provider counts goes on through the generations
+
+
+@pytest.fixture
+def told_size(models: Plugin, log: Log, run: Run) -> int:
+    """The size that a compaction told of a conversation whose provider counts 1.4 for one."""
+    models.chatty = Provider(tides, factor=1.4, overhead=300)
+    for day in range(12):
+        run(*(["-c"] if day else ["-m", "chatty", "-s", "Be brief"]), f"And on day {day}?")
+    return llm_compact.compact(model="extractive", keep="4x").tokens_after
+
+
+def test_a_new_conversation_is_counted_as_its_provider_counted_the_one_before(
+    told_size: int, models: Plugin, log: Log, run: Run
+) -> None:
+    def size() -> int:
+        told = run("compact", "-c", "-k", "1x", "--dry-run", "--json").stdout
+        tokens: int = json.loads(told)["tokens_before"]
+        return tokens
+
+    assert isinstance(models.chatty, Provider)
+    before = size()
+    run("-c", "Thanks.")
+    plain = count_tokens(log.messages()[:-2])
+
+    assert plain < 0.8 * told_size
+    assert abs(before - told_size) <= 2
+    assert abs(models.chatty.sizes[-1] - told_size) < 0.04 * told_size
+    assert size() > told_size
+
+
+def test_another_models_counts_say_nothing_of_this_one(
+    told_size: int, models: Plugin, log: Log
+) -> None:
+    with open_log(log.path) as db:
+        own, other = (read_known(db, name, log.messages(), []) for name in ("chatty", "summer"))
+
+    assert own.factor > 1.2 and own.newest is None
+    assert other == UNKNOWN
+
+
+@pytest.mark.parametrize(("share", "is_compacted"), [(0.9, True), (1.15, False)])
+def test_a_threshold_is_reached_by_what_the_provider_of_the_generation_before_counts(
+    share: float, is_compacted: bool, told_size: int, run: Run
+) -> None:
+    flags = ["--auto-threshold", str(int(share * told_size)), "--compact-model", "extractive"]
+
+    assert ("Compacted" in run("-c", "Thanks.", *flags).stderr) == is_compacted

@@ -148,7 +148,7 @@ def test_compact_as_the_first_message_uses_nothing_up(
         run, "!compact", "Hello", "Again", options=["-m", model_id, "-s", SYSTEM, *threshold]
     )
 
-    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr == "Nothing to compact: nothing was asked yet\n"
     assert [prompt.system for prompt in script.sent] == [SYSTEM, SYSTEM]
     first = [("system", SYSTEM), ("user", "Hello")]
     second = [*first, ("assistant", "Answer 1."), ("user", "Again")]

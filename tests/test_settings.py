@@ -118,7 +118,7 @@ def test_what_is_unknown_in_the_file_stays_there(file: Path) -> None:
         ("max-summary", "2x", "max-summary: '2x' is no length of a summary. Use 1k"),
         ("window.chatty", "50%", "window.chatty: '50%' is no number of tokens. Use 32k"),
         ("reuse-cache", "yes", "reuse-cache: 'yes' is neither on nor off"),
-        ("model", "unheard-of", "model: unknown model 'unheard-of'. See llm models"),
+        ("model", "unheard-of", "model: Unknown model: unheard-of. See llm models"),
         ("model", "  ", "model: it is empty"),
         ("window.", "32k", "There is no setting 'window.'. Use auto-threshold, model, keep"),
         ("learned.chatty", "32k", "There is no setting 'learned.chatty'"),

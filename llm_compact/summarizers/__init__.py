@@ -53,6 +53,25 @@ def get_summarizer(
     )
 
 
+def unknown_model(name: str) -> SummarizerError:
+    """What is wrong with the name of a summarizer that llm does not know."""
+    return SummarizerError(
+        f"Unknown model: {name}. See llm models, or use extractive, which needs no model"
+    )
+
+
+def check_summarizer(name: str) -> None:
+    """Raises `SummarizerError` for a name that llm does not know."""
+    if name == EXTRACTIVE:
+        return
+    import llm
+
+    try:
+        llm.get_model(name)
+    except llm.UnknownModelError:
+        raise unknown_model(name) from None
+
+
 def examiner_name(name: str | None, summarizer_name: str) -> str:
     """Who answers. Raises `SummarizerError` where it would be no model."""
     chosen = name or summarizer_name

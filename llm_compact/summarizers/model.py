@@ -15,7 +15,7 @@ import pydantic
 from llm.parts import ToolCallPart
 
 from ..check import check_end, check_language, is_in_language, summary_text
-from ..errors import SummarizerError
+from ..errors import LARGER_WINDOW, OTHER_MODEL, SummarizerError
 from ..language import words
 from ..layers import with_layers
 from ..overflow import Overflow
@@ -34,6 +34,7 @@ from ..summary import Answer, Head, Sent, Usage, Watch, record_line, without_rec
 from ..tokens import MESSAGE_TOKENS, count_text
 from ..transcript import Piece, chunks_of, new_boundary, pieces_of, transcript
 from ..windows import context_window
+from . import unknown_model
 from .call import ContextOverflow, ask, ask_behind
 from .prompts import SMALL_WINDOW, Prompts, behind_prompts, fill, notes, prompts_for
 
@@ -128,9 +129,7 @@ def model_summarizer(
     try:
         model = llm.get_model(name)
     except llm.UnknownModelError:
-        raise SummarizerError(
-            f"Unknown model: {name}. See llm models, or use extractive, which needs no model"
-        ) from None
+        raise unknown_model(name) from None
     asked = {**((template and template.options) or {}), **dict(options)}
     try:
         given = {name: value for name, value in model.Options(**asked) if value is not None}
@@ -166,8 +165,8 @@ class _Form:
         room = min(int(self.window * SHARE_OF_WINDOW), self.window - instructions - self.room())
         if room < SMALLEST_CHUNK:
             raise SummarizerError(
-                f"has a window of {self.window:,} tokens, and {instructions:,} of them go to the "
-                "instructions. Use a model with a larger context window, or -m extractive"
+                f"has a window of {self.window:,} tokens, and the instructions alone take "
+                f"{instructions:,}. {LARGER_WINDOW}"
             )
         return room
 
@@ -359,8 +358,8 @@ class _Run:
             kind, previous = "merge", None
             if _size(pieces) > 0.9 * size:
                 raise SummarizerError(
-                    f"could not make its {len(records):,} partial summaries any smaller. Use "
-                    "another model with -m, or -m extractive"
+                    f"could not make its {len(records):,} partial summaries any smaller. "
+                    f"{OTHER_MODEL}"
                 )
 
     def _final(self, kind: str, pieces: Sequence[Piece], previous: str | None) -> Answer:
@@ -499,10 +498,7 @@ class _Run:
         # The window that was named may be counted in tokens that are smaller than ours.
         self.capacity = min(capacity, size * 9 // 10)
         if self.capacity < SMALLEST_CHUNK:
-            raise SummarizerError(
-                f"can't take even {size:,} tokens at once. Use a model with a larger context "
-                "window, or -m extractive"
-            )
+            raise SummarizerError(f"can't take even {size:,} tokens at once. {LARGER_WINDOW}")
         remaining = _size(self.pieces)
         self.planned = len(self.usages) + 2 * math.ceil(remaining / self.capacity) + 1
         self.most_calls = max(self.most_calls, 3 * self.planned + 20)
