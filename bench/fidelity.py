@@ -33,6 +33,8 @@ from llm_compact.vocabulary import counter
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "dev.jsonl"
 HELD_OUT = 3
 "Every third conversation is not looked at while the extraction is developed."
+SOON = 20
+"Messages after a compaction."
 SMALL = 1_000
 "Tokens. Summaries of that size are reported apart: hundreds of values are needed after them."
 PROBE_SHARE, PROBE_LEAST = 0.05, 300
@@ -104,6 +106,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         "for a long one (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--wide", action="store_true", help="count what is said again, too")
     parser.add_argument("--missed", action="store_true", help="tell on stderr what is not carried")
     return parser.parse_args(arguments)
 
@@ -135,20 +138,34 @@ def real_compaction(point: Line, line: Line, options: argparse.Namespace) -> Ite
     """The summary that was written in this session, and ours of the same and of half the size."""
     messages = messages_of(line)
     at = point["at_message_index"]
-    needed = needed_after(messages, at, line["system"] or "")
     size = point["summary_tokens"]
-    apart = " (small)" if size <= SMALL else ""
-    row = rower(line["id"], needed, options.missed)
-    yield row(f"its own summary{apart}", point["summary"], size)
+    needed = {"": needed_after(messages, at, line["system"] or "")}
+    if options.wide:
+        needed[", again"] = needed_again(messages, at)
+        needed[", soon"] = needed_soon(messages, at)
+    told = " (small)" if size <= SMALL else ""
+    rows = {
+        f"{how}{told}": rower(line["id"], values, options.missed) for how, values in needed.items()
+    }
+    summaries = list(summaries_of_size(point, messages[:at], options))
+    for how, row in rows.items():
+        for what, summary, room, head in summaries:
+            yield row(what + how, summary, room, head)
+
+
+def summaries_of_size(
+    point: Line, messages: Sequence[Message], options: argparse.Namespace
+) -> Iterator[tuple[str, str, int, Head | None]]:
+    """(what it is, the summary, its room, its head) for each summary at a point."""
+    size = point["summary_tokens"]
+    yield "its own summary", point["summary"], size, None
     for told, room in (("same size", size), ("half size", size // 2)):
-        head = head_of(messages[:at], room)
-        yield row(f"extractive, {told}{apart}", summary_by("extractive", head), room, head)
+        head = head_of(messages, room)
+        yield f"extractive, {told}", summary_by("extractive", head), room, head
         prose = with_values(scripted(int(PROSE_SHARE * room)), head)
-        yield row(f"prose without values, {told}{apart}", prose, room, head)
+        yield f"prose without values, {told}", prose, room, head
         if options.model and head.tokens <= options.most:
-            yield row(
-                f"{options.model}, {told}{apart}", summary_by_model(options, head), room, head
-            )
+            yield f"{options.model}, {told}", summary_by_model(options, head), room, head
 
 
 def future_probes(line: Line, options: argparse.Namespace) -> Iterator[Row]:
@@ -317,6 +334,26 @@ def needed_after(messages: Sequence[Message], at: int, system: str) -> list[str]
             needed.update(dict.fromkeys(v for v in values if v in known and v not in said))
         said |= set(values)
     return list(needed)
+
+
+def needed_again(messages: Sequence[Message], at: int) -> list[str]:
+    """The values that people or the assistant used before a message, and the assistant after it.
+
+    Whoever says them in between: what was used once goes on being used.
+    """
+    used = {v for message in messages[:at] if message.role != "tool" for v in values_of(message)}
+    return used_by_assistant(messages[at:], used)
+
+
+def needed_soon(messages: Sequence[Message], at: int) -> list[str]:
+    """The values known before a message that the assistant uses in the next few messages."""
+    known = {value for message in messages[:at] for value in values_of(message)}
+    return used_by_assistant(messages[at : at + SOON], known)
+
+
+def used_by_assistant(messages: Iterable[Message], known: set[str]) -> list[str]:
+    used = (v for message in messages if message.role == "assistant" for v in values_of(message))
+    return [value for value in dict.fromkeys(used) if value in known]
 
 
 def values_of(message: Message) -> list[str]:
