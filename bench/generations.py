@@ -28,12 +28,14 @@ from llm_compact.source import read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer
 from llm_compact.summary import Summarizer
-from llm_compact.tokens import count_text, message_tokens
+from llm_compact.tokens import Size, count_text, message_tokens
 from llm_compact.values import stands_in
 from llm_compact.vocabulary import counter
 
 GENERATIONS, TURNS = 10, 100
 RULES, VALUES = 20, 200
+MOST = 4_000
+"The tokens that a summary may have at most."
 SECTION = re.compile(r"^## Asked and done\n((?:- .*\n?)+)", re.MULTILINE)
 
 # fmt: off
@@ -242,7 +244,7 @@ def log_turns(turns: Sequence[Sequence[Message]], database: Path) -> None:
 
 def compacted(database: Path, summarizer: Summarizer) -> tuple[int, Compaction]:
     with open_log(database) as db:
-        plan = plan_compaction(read_source(db, None), Wishes())
+        plan = plan_compaction(read_source(db, None), Wishes(max_summary=Size(MOST, "tokens")))
         return plan.head.room, carry_out(db, plan, summarizer)
 
 

@@ -25,6 +25,8 @@ _WEIGHTS = {
 _MANY = 20
 _HALF_LIFE = 0.5
 "Of the messages. A value is half as near for each of these that it was not used in."
+_LEAST_SAID = 0.4
+"How near at least is what people and models said themselves: what tools print gets out of date."
 _FRESH = 0.2
 "Of the messages. An error of longer ago was fixed, or is told in prose."
 # Of a very long text only the ends are read: the middle of a log is never what is quoted later.
@@ -40,7 +42,7 @@ _TRUST = {
     "bare": 0.4,
     "command": 0.1,
     "dotted": 0.8,
-    "error": 2.0,
+    "error": 3.0,
     "kebab": 0.3,
     "pair": 0.3,
     "range": 0.4,
@@ -206,14 +208,16 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
                 found += _quoted_errors(text)
             if not found:
                 continue
-            weight = _WEIGHTS[source] * recency * min(1.0, (_MANY / max(1, len(found))) ** 0.5)
             is_used = source != "result"
+            near = max(_LEAST_SAID, recency) if is_used else recency
+            weight = _WEIGHTS[source] * near * min(1.0, (_MANY / len(found)) ** 0.5)
             is_argument = source == "argument" and len(found) == 1
             for value, kind in found:
                 use = uses.get(value)
                 if use is None:
                     use = uses[value] = _Use(kind)
-                sure = weight if is_argument else weight * _TRUST.get(kind, 1.0)
+                is_sure = is_argument or (is_used and _is_moment(value, kind))
+                sure = weight if is_sure else weight * _TRUST.get(kind, 1.0)
                 use.most = max(use.most, sure)
                 use.total += sure
                 use.is_used = use.is_used or is_used
@@ -225,7 +229,13 @@ def _score(value: str, use: _Use) -> float:
     # The weightiest use says that a value matters; the others say it again, more quietly. A value
     # of many tokens takes the room of several others, and tokens are about what this counts.
     tokens = len(_PIECES.findall(value)) or 1
-    return (use.most + 2 * math.log1p(use.total)) / math.sqrt(tokens)
+    cost: float = tokens ** (0.4 if use.is_used else 0.5)
+    return (use.most + 2 * math.log1p(use.total)) / cost
+
+
+def _is_moment(value: str, kind: str) -> bool:
+    """Whether this is a time with its date: printed in each line of a log, but seldom said."""
+    return kind == "time" and "T" in value
 
 
 def _found(source: str, text: str) -> list[tuple[str, str]]:
