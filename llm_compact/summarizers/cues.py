@@ -9,8 +9,38 @@ from ..estimate import estimate
 _CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"\s*>")
 _SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|(?<=[。！？；])")
-_BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+|\*\*")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])\s+(?=\S)|(?<=[。！？；])(?![。！？；」』”’）)])|(?<=[。！？][」』”’）)])"
+)
+_BULLET = re.compile(r"^\s*\[[^\]\n]{0,40}\d{4}[^\]\n]{0,40}\]|^\s*(?:(?:[-*+•>]|\d+[.)])\s+)+|\*\*|^__(?=\w)")
+# A line that was broken because it was long goes on in lower case.
+_BROKEN = re.compile(r"(?<=[^\n]{48}[a-z,])\n(?=[a-z])")
+
+# What clients write into a user's message: it is a note to the model, and nobody's words.
+_NOTE = re.compile(
+    r"<(system-reminder|task-notification|local-command-\w+|command-(?:message|contents)"
+    r"|bash-std(?:out|err)|environment_context|user_instructions|ide_\w+|environment_details)\b"
+    r"[^>]*>.*?</\1>"
+    r"|</?(?:command-(?:name|args)|bash-input|user_query|user-prompt)>"
+    r"|\[(?:Request interrupted by user[^\]\n]*|[Ii]mage(?: #?\d+)?|Image: source:[^\]\n]*)\]"
+    r"|\ABase directory for this skill: .*\Z",
+    re.DOTALL,
+)
+
+# Lines of a log, a table, a drawing, a terminal or a program: somebody pasted them.
+_PASTED = re.compile(
+    r"[\u2500-\u259f⎿❯]|^[●›$>]|^\W*(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d\b"
+    r"|^[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d|\|\s*(?:DEBUG?|INFO|WARN(?:ING)?|ERROR)\s*\|"
+    r"|(?: \|){2}|(?:\b[\w.]+=\S+ +){2}[\w.]+=|\\$"
+    r"|[;{}]$|\):$|^\W*\w[\w.]*\([^()]*(?:\(.*\)[^()]*)*\)\W*$|^[\w.\[\]]+ \+?= \S"
+    r"|^(?:def|class|function|async|const|let|var|func|public|private|static) \w+ ?[=({:<]"
+    r"|^(?:return|raise|yield|throw|print|await|elif|if|for|while|with)\b.*[([{].*[)\]}:\"]$"
+    r"|^(?:from \w[\w.]* )?import \w|^(?:diff --git|@@ |\+\+\+ |--- )"
+    # The rest of a line that was cut in a parenthesis.
+    r"|^[^(（]{0,200}\w\w[)）]"
+)
+_CODE_SPAN = re.compile(r"`[^`]*`")
+_WORD = re.compile(r"[^\W\d_]{2,}|[\u3040-\u30ff\u4e00-\u9fff]")
 
 # A rule is worded as an order for all that follows. Where a word alone does not tell ("always" may
 # be a complaint), the order has to: an imperative, or a polite ending.
@@ -117,7 +147,23 @@ _TALK = re.compile(
     r"(?:\w+[,.!]? )?(?:let me|i'll|i will|i'm going to|i need to|let's (?:see|check|look))\b"
     r"|now (?:i|let|fix|update|revert|remove|add|run|check|verify|the)\b"
     r"|(?:sure|certainly|great|okay|ok|thanks?|thank you|you're welcome|sorry|i'm sorry)\b"
-    r"|i apologi|would you like|is there anything|好的|当然|谢谢|もちろん|ありがとう|감사",
+    r"|i apologi|would you like|is there anything|好的|当然|谢谢|不客气|没关系|もちろん|ありがとう"
+    r"|どういたしまして|감사|천만에요|알겠습니다|tabii|elbette|teşekkür|rica ederim",
+    re.IGNORECASE,
+)
+# A whole message that only agrees, so that what it agrees to is told by the answer.
+_ASSENT = re.compile(
+    r"(?:(?:yes|yep|yeah|y|ok|okay|sure|go|go on|go ahead|continue|do it|please do|thanks|thank you"
+    r"|good|great|nice|perfect|cool|ja|genau|oui|sí|si|sim|evet|tamam|olur|devam(?: et)?|да|давай"
+    r"|好|好的|嗯+|是|是的|对|可以|行|继续|谢谢|はい|うん|ええ|お願いします|了解(?:です)?|続けて"
+    r"|네|예|응|ㅇㅇ|ㅇㅋ|좋아요?|그래|계속|please)[\s,.!。，！、:)]*)+",
+    re.IGNORECASE,
+)
+_GREETING = re.compile(
+    r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen)|bonjour|salut"
+    r"|hola|buen[oa]s \w+|olá|ciao|привет|здравствуйте|merhaba|selam|iyi (?:günler|akşamlar)"
+    r"|你好|您好|早上好|晚上好|こんにちは|こんばんは|おはよう(?:ございます)?|はじめまして"
+    r"|よろしく(?:お願いします)?|안녕(?:하세요)?|반갑습니다)\b\W*(?:[^\W\d_]+\W*)?){1,3}",
     re.IGNORECASE,
 )
 
@@ -127,18 +173,39 @@ def sentences(text: str, least: int = 5) -> list[str]:
 
     `least` is the tokens below which a piece says nothing.
     """
-    prose = _CODE_BLOCK.sub("\n", text)
-    found = []
-    for piece in _SENTENCE_END.split(prose):
-        if _QUOTED.match(piece):
-            continue
-        # Nobody can make a sentence look as if somebody else had said it.
-        sentence = _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
-        if estimate(sentence) >= least and not sentence.startswith(
-            ("|", "#", "<", "{", "[", "import ")
-        ):
-            found.append(sentence)
-    return found
+    return [sentence for line in sentences_by_line(text, least) for sentence in line]
+
+
+def sentences_by_line(text: str, least: int = 5) -> list[list[str]]:
+    """The sentences of a text as `sentences` has them, those of a paragraph together."""
+    prose = _CODE_BLOCK.sub("\n", without_notes(text))
+    lines = (
+        [_bare(piece) for piece in _SENTENCE_END.split(line) if not _QUOTED.match(piece)]
+        for line in _BROKEN.sub(" ", prose).split("\n")
+    )
+    told = ([s for s in line if _is_said(s) and estimate(s) >= least] for line in lines)
+    return [line for line in told if line]
+
+
+def without_notes(text: str) -> str:
+    """What a user typed of their message, without what their client wrote into it."""
+    return _NOTE.sub(" ", text) if "<" in text or "[" in text or text.startswith("Base") else text
+
+
+def _bare(piece: str) -> str:
+    # Nobody can make a sentence look as if somebody else had said it.
+    return _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
+
+
+def _is_said(sentence: str) -> bool:
+    return bool(sentence) and not sentence.startswith(("|", "#", "<", "{", "[", "import "))
+
+
+def is_prose(sentence: str) -> bool:
+    """Whether a sentence was written to be read: no line of a log, of a table or of a program."""
+    if _PASTED.search(sentence):
+        return False
+    return len(_WORD.findall(_CODE_SPAN.sub("", sentence))) > 1
 
 
 def is_rule(sentence: str) -> bool:
@@ -166,3 +233,13 @@ def is_talk(sentence: str) -> bool:
 
 def is_question(sentence: str) -> bool:
     return sentence.endswith(("?", "？", "吗", "か", "か。", "吗。"))
+
+
+def is_assent(text: str) -> bool:
+    """Whether a message does no more than agree."""
+    return len(text) < 60 and bool(_ASSENT.fullmatch(text))
+
+
+def is_greeting(text: str) -> bool:
+    """Whether a message does no more than greet."""
+    return len(text) < 60 and bool(_GREETING.fullmatch(text))

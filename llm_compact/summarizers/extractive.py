@@ -12,8 +12,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from heapq import heapify, heappop, heapreplace
+from itertools import pairwise
 
 from llm.parts import Message, ToolCallPart, ToolResultPart
 
@@ -24,7 +26,18 @@ from ..language import words
 from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
 from ..values import SHARE_OF_VALUES, with_values
-from .cues import is_question, is_rule, is_talk, outcomes, sentences
+from .cues import (
+    is_assent,
+    is_greeting,
+    is_prose,
+    is_question,
+    is_rule,
+    is_talk,
+    outcomes,
+    sentences,
+    sentences_by_line,
+    without_notes,
+)
 
 MOST_TOKENS = 4_000
 # A tenth of a short chat says nothing: it may have a quarter, up to this (tokens).
@@ -33,6 +46,13 @@ LEAST_PROSE = 120
 "Tokens. In a very short summary values come after what was asked and found."
 LEAST_LEFT = 0.05
 "The share of the room that is worth another try at filling it."
+PARAGRAPH, SENTENCE = 1e-4, 1e-7
+"How far apart the lines of a message and their sentences are in the conversation."
+LONGEST_REQUEST = 20_000
+"Characters. Nobody types more, and what they paste comes behind what they ask."
+LEAST_CHAT, LATEST_OF_CHAT = 12, 3
+"Messages that tell what a conversation is, and those of a chat's that are quoted as such."
+WORD_WEIGHT = 0.1
 LEAST_SALIENCE = 0.3
 "Below this a sentence only announces, pleases or asks."
 
@@ -55,6 +75,11 @@ _TERM = re.compile(r"[^\W\d_]{4,}|[\u4e00-\u9fff]{2}|[\uac00-\ud7af]{2}")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}|\d+|[「《“][^」》”]{2,20}[」》”]")
 # Colours and other orders to a terminal, which tools print.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+# When it was said, in front of a message, as keepers of diaries and of chats write it.
+_DATED = re.compile(r"\s*\[[^\]\n]{0,40}\d{4}[^\]\n]{0,40}\]")
+_CLOSED = ("。", "！", "？", "；", "」", "』", "”", "）")
+_DIGITS = re.compile(r"\d+")
+_LETTERS = re.compile(r"\w+")
 _PIECES = re.compile(r"…| -> |[(),\"]|\b\w+=|user: |\d+x")
 
 
@@ -68,6 +93,10 @@ class Line:
     "How much it matters among the lines of its section."
     place: float
     "Where it stands in the conversation."
+    paragraph: tuple[int, int] | None = None
+    "The message and the line of it that a sentence is from: what stood together stays together."
+    who: str = ""
+    "Who said it and when, which the text begins with."
 
     @cached_property
     def tokens(self) -> int:
@@ -120,8 +149,24 @@ def _rendered(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> s
     for section in _SHARES:
         lines = sorted((line for line in chosen if line.section == section), key=_place)
         if lines:
-            blocks.append("\n".join([f"## {said[section]}", *(f"- {x.text}" for x in lines)]))
+            told = _by_paragraph(lines)
+            blocks.append("\n".join([f"## {said[section]}", *(f"- {text}" for text in told)]))
     return "\n\n".join(blocks)
+
+
+def _by_paragraph(lines: Sequence[Line]) -> list[str]:
+    """The texts of lines in order; the sentences of a paragraph are one, with "…" for a gap."""
+    told: list[str] = []
+    last: Line | None = None
+    for line in lines:
+        if last and line.paragraph and line.paragraph == last.paragraph:
+            is_next = line.place - last.place < 1.5 * SENTENCE
+            between = "" if told[-1].endswith(_CLOSED) else " "
+            told[-1] += (between if is_next else " … ") + line.text.removeprefix(line.who)
+        else:
+            told.append(line.text)
+        last = line
+    return told
 
 
 def budget(head: Head) -> int:
@@ -194,13 +239,14 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
 
 
 def _is_told(line: Line, text: str) -> bool:
-    """Whether a quoted request says it already."""
-    return line.section == "statements" and line.text.removeprefix("user: ").rstrip("…") in text
+    """Whether a quoted request says it already, or begins to."""
+    said = line.text.removeprefix(line.who).rstrip("…")
+    return line.section == "statements" and said[: max(16, len(said) // 2)] in text
 
 
 def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
     messages = head.originals
-    topics = _topics(messages)
+    spoken = spoken_words(messages)
     errors = {
         id(part): error_lines(part.output)
         for message in messages
@@ -208,8 +254,8 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
         if isinstance(part, ToolResultPart) and not part.exception
     }
     return [
-        *_request_lines(messages, topics, open_mark, room),
-        *_statement_lines(messages, topics),
+        *_request_lines(messages, spoken, open_mark, room),
+        *_without_echoes(list(_statement_lines(messages, spoken)), spoken),
         *_call_lines(messages, errors),
         *_error_lines(messages, errors),
         *_earlier_lines(head),
@@ -217,67 +263,177 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
 
 
 def _request_lines(
-    messages: Sequence[Message], topics: frozenset[str], open_mark: str, room: int
+    messages: Sequence[Message], spoken: Spoken, open_mark: str, room: int
 ) -> Iterator[Line]:
     """What the user asked, quoted; the first request is the goal, the last ones are the present."""
     asked = [index for index in range(len(messages)) if is_request(messages, index)]
     tokens = min(60, max(24, int(room * _SHARES["requests"] / (len(asked) or 1))))
     last_answer = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=-1)
-    for number, index in enumerate(asked):
-        text = shorten(text_of(messages[index]), tokens)
-        if not text:
-            continue
+    last_said = {_kind(text_of(messages[index]), "user"): index for index in asked}
+    # Of two people who talk, nobody asks for anything: what they say is told by its sentences.
+    latest = asked[-LATEST_OF_CHAT:]
+    is_first = True
+    for index in asked:
+        whole = without_notes(text_of(messages[index]))
+        text = _quote(whole, tokens, spoken)
         answered = index < last_answer
+        is_repeated = last_said[_kind(text_of(messages[index]), "user")] != index
+        if not text or is_repeated or (answered and is_assent(text)):
+            continue
+        if spoken.is_chat and not is_first and index not in latest:
+            continue
         mark = "" if answered else f" ({open_mark})"
-        score = _salience(text.rstrip("?？"), "user", topics) + _recency(index, messages)
-        score += 3 * (number == 0) + 2 * (not answered) + 0.5 * is_question(text)
+        score = _salience(text.rstrip("?？"), "user", spoken) + _recency(index, messages)
+        score += 2 * (not answered) + 0.5 * is_question(text)
+        if is_first and not is_greeting(text):
+            score += 3
+            is_first = False
         yield Line("requests", f'"{text}"{mark}', score, index)
 
 
-def _statement_lines(messages: Sequence[Message], topics: frozenset[str]) -> Iterator[Line]:
+def _quote(text: str, tokens: int, spoken: Spoken) -> str:
+    """What a message says, in so many tokens: as it is, or in those sentences that say most."""
+    dated = _DATED.match(text)
+    if dated:
+        return f"{dated[0].strip()} {_quote(text[dated.end() :], tokens, spoken)}"
+    whole = " ".join(text.split()).strip('"')
+    # What is pasted behind a request may be a novel.
+    if len(whole) < 20 * tokens and estimate(whole) <= tokens:
+        return whole
+    said = [(place, sentence) for place, sentence in enumerate(sentences(text[:LONGEST_REQUEST]))]
+    said = [(place, sentence) for place, sentence in said if is_prose(sentence)]
+    if not said:
+        return shorten(whole, tokens)
+    ranked = sorted(
+        said, key=lambda s: (_salience(s[1].rstrip("?？"), "user", spoken), -s[0]), reverse=True
+    )
+    chosen = [(ranked[0][0], shorten(ranked[0][1], tokens))]
+    left = tokens - estimate(chosen[0][1])
+    for place, sentence in ranked[1:]:
+        cost = estimate(sentence) + 1
+        if cost <= left:
+            chosen.append((place, sentence))
+            left -= cost
+    chosen.sort()
+    quote = chosen[0][1]
+    for (before, _), (place, sentence) in pairwise(chosen):
+        quote += (" " if place == before + 1 else " … ") + sentence
+    return quote
+
+
+def _statement_lines(messages: Sequence[Message], spoken: Spoken) -> Iterator[Line]:
     """Rules of the user, and sentences that tell a decision, a result or a fact."""
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message.role not in ("user", "assistant"):
             continue
-        for position, sentence in enumerate(sentences(text_of(message))):
-            if sentence in seen:
-                continue
-            seen.add(sentence)
-            place = index + position / 1_000
-            if message.role == "user" and is_rule(sentence):
-                yield Line("rules", f'"{shorten(sentence, 60)}"', 1 / (1 + index), place)
-                continue
-            salience = _salience(sentence, message.role, topics)
-            if salience < LEAST_SALIENCE:
-                continue
-            score = salience + 0.5 * _recency(index, messages)
-            who = "" if message.role == "assistant" else "user: "
-            yield Line("statements", who + shorten(sentence, 50), score, place)
+        date = _DATED.match(text_of(message)[:100])
+        dated = f"{date[0].strip()} " if date else ""
+        for number, line in enumerate(sentences_by_line(text_of(message))):
+            for position, sentence in enumerate(line):
+                place = index + number * PARAGRAPH + position * SENTENCE
+                if message.role == "user" and is_rule(sentence):
+                    if seen.setdefault(sentence, index) == index:
+                        yield Line("rules", f'"{shorten(sentence, 60)}"', 1 / (1 + index), place)
+                    continue
+                # What was said again later is told once, as it was said last.
+                if seen.setdefault(_kind(sentence, message.role), index) != index:
+                    continue
+                salience = _salience(sentence, message.role, spoken)
+                if salience < LEAST_SALIENCE or not is_prose(sentence):
+                    continue
+                score = salience + 0.5 * _recency(index, messages)
+                who = ("" if message.role == "assistant" else "user: ") + dated
+                text = who + shorten(sentence, 50)
+                yield Line("statements", text, score, place, (index, number), who)
 
 
-def _topics(messages: Sequence[Message]) -> frozenset[str]:
-    """The words that a conversation comes back to, without those that it always uses."""
+def _kind(sentence: str, role: str) -> str:
+    """A sentence without what may differ where it is said again."""
+    # "9 of 10 pass" takes the place of "3 of 10 pass"; what a user counts are facts.
+    sentence = _DIGITS.sub("0", sentence) if role == "assistant" else sentence
+    return "".join(_LETTERS.findall(sentence)).lower()
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """The words of a conversation, and how it is spoken."""
+
+    topics: frozenset[str]
+    "Those that it comes back to, without those that it always uses."
+    messages: Mapping[str, int]
+    "In how many messages each of its words is."
+    count: int
+    "Of the messages with words."
+    is_chat: bool
+    "Whether two people talk, instead of one who works for the other."
+
+
+def spoken_words(messages: Sequence[Message]) -> Spoken:
     said: Counter[str] = Counter()
     texts = [text_of(message) for message in messages if message.role in ("user", "assistant")]
     for text in texts:
         said.update(set(_terms(text)))
     most = max(4, len(texts) // 12)
-    return frozenset(term for term, times in said.items() if 2 <= times <= most)
+    topics = frozenset(term for term, times in said.items() if 2 <= times <= most)
+    return Spoken(topics, said, len(texts), _is_chat(messages))
+
+
+def _is_chat(messages: Sequence[Message]) -> bool:
+    """Whether both sides ask and tell about as much, in words alone."""
+    if len(messages) < LEAST_CHAT or any(message.role == "tool" for message in messages):
+        return False
+    user = [text_of(message) for message in messages if message.role == "user"]
+    other = [text_of(message) for message in messages if message.role == "assistant"]
+    asked_back = sum("?" in text or "？" in text for text in other)
+    is_even = sum(map(len, other)) < 2 * sum(map(len, user))
+    has_code = any("```" in text for text in (*user, *other))
+    return is_even and not has_code and asked_back >= 0.15 * len(other)
 
 
 def _terms(text: str) -> list[str]:
     return _TERM.findall(text[:4_000].lower())
 
 
-def _salience(sentence: str, role: str, topics: frozenset[str]) -> float:
-    score = 1.2 * min(2, outcomes(sentence)) + 0.3 * (role == "user")
+def _salience(sentence: str, role: str, spoken: Spoken) -> float:
+    score = 1.2 * min(2, outcomes(sentence)) + 0.3 * (role == "user" and not spoken.is_chat)
     score += 0.8 * min(4, len(exact_values(sentence)))
     score += 0.2 * min(4, len(_NAME.findall(sentence)))
-    score += 0.15 * min(6, len(topics.intersection(_terms(sentence))))
+    score += 0.15 * min(6, len(spoken.topics.intersection(_terms(sentence))))
     score -= 1.5 * is_question(sentence) + 1.0 * is_talk(sentence)
     return score
+
+
+def _without_echoes(lines: Sequence[Line], spoken: Spoken) -> Iterator[Line]:
+    """Score sentences higher for each word that no better one has, the more the rarer it is.
+
+    So a summary covers what was spoken of, instead of saying the same thing in five ways. The
+    order is that of "maximal marginal relevance" (Carbonell and Goldstein, 1998).
+    """
+    weight = {
+        term: WORD_WEIGHT * math.log(spoken.count / times)
+        for term, times in spoken.messages.items()
+    }
+    terms = [
+        set(_terms(line.text)) if line.section == "statements" else set() for line in lines
+    ]
+    told: set[str] = set()
+
+    def gain(at: int) -> float:
+        return lines[at].score + sum(weight.get(term, 0) for term in terms[at] - told)
+
+    waiting = [(-gain(at), at) for at in range(len(lines))]
+    heapify(waiting)
+    while waiting:
+        at = waiting[0][1]
+        # What others have told since makes a sentence worth less, and never more.
+        score = gain(at)
+        heapreplace(waiting, (-score, at))
+        if waiting[0][1] == at:
+            heappop(waiting)
+            told |= terms[at]
+            yield replace(lines[at], score=score)
 
 
 def _call_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
