@@ -12,7 +12,9 @@ _SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+",
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])\s+(?=\S)|(?<=[。！？；])(?![。！？；」』”’）)])|(?<=[。！？][」』”’）)])"
 )
-_BULLET = re.compile(r"^\s*\[[^\]\n]{0,40}\d{4}[^\]\n]{0,40}\]|^\s*(?:(?:[-*+•>]|\d+[.)])\s+)+|\*\*|^__(?=\w)")
+_BULLET = re.compile(
+    r"^\s*\[[^\]\n]{0,40}\d{4}[^\]\n]{0,40}\]|^\s*(?:(?:[-*+•>]|\d+[.)])\s+)+|\*\*|^__(?=\w)"
+)
 # A line that was broken because it was long goes on in lower case.
 _BROKEN = re.compile(r"(?<=[^\n]{48}[a-z,])\n(?=[a-z])")
 
@@ -23,22 +25,28 @@ _NOTE = re.compile(
     r"[^>]*>.*?</\1>"
     r"|</?(?:command-(?:name|args)|bash-input|user_query|user-prompt)>"
     r"|\[(?:Request interrupted by user[^\]\n]*|[Ii]mage(?: #?\d+)?|Image: source:[^\]\n]*)\]"
-    r"|\ABase directory for this skill: .*\Z",
-    re.DOTALL,
+    r"|\ABase directory for this skill: .*\Z"
+    # The screen of a terminal, from the first of its signs to the last.
+    r"|[⎿❯▐●╭].*^[^\n]*[⎿❯●✻╰][^\n]*(?:\n[^\n]+)*",
+    re.DOTALL | re.MULTILINE,
 )
+
+_MAY_BE_NOTE = re.compile(r"[<\[⎿❯●]|\ABase directory")
 
 # Lines of a log, a table, a drawing, a terminal or a program: somebody pasted them.
 _PASTED = re.compile(
-    r"[\u2500-\u259f⎿❯]|^[●›$>]|^\W*(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d\b"
-    r"|^[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d|\|\s*(?:DEBUG?|INFO|WARN(?:ING)?|ERROR)\s*\|"
-    r"|(?: \|){2}|(?:\b[\w.]+=\S+ +){2}[\w.]+=|\\$"
-    r"|[;{}]$|\):$|^\W*\w[\w.]*\([^()]*(?:\(.*\)[^()]*)*\)\W*$|^[\w.\[\]]+ \+?= \S"
-    r"|^(?:def|class|function|async|const|let|var|func|public|private|static) \w+ ?[=({:<]"
-    r"|^(?:return|raise|yield|throw|print|await|elif|if|for|while|with)\b.*[([{].*[)\]}:\"]$"
-    r"|^(?:from \w[\w.]* )?import \w|^(?:diff --git|@@ |\+\+\+ |--- )"
+    r"[●›$>]|\W*(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d\b|… \+\d"
+    r"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d|(?:diff --git|@@ |\+\+\+ |--- )"
+    r"|[\w.\[\]]+ \+?= \S|\W*\w[\w.]*\([^()]*(?:\(.*\)[^()]*)*\)\W*$|[\w.]+\(.*\) *(?:#|//)"
+    r"|(?:def|class|function|async|const|let|var|func|public|private|static) \w+ ?[=({:<]"
+    r"|(?:return|raise|throw|print|await|elif|if|for|while|with)\b.*[([{].*[)\]}:\"]$|yield \w"
+    r"|(?:from \w[\w.]* )?import \w"
     # The rest of a line that was cut in a parenthesis.
-    r"|^[^(（]{0,200}\w\w[)）]"
+    r"|[^(（]{0,200}\w\w[)）]"
 )
+_DRAWN = re.compile(r"[\u2500-\u259f⎿❯]")
+_SETTINGS = re.compile(r"(?:\b[\w.]+=\S+ +){2}[\w.]+=")
+_CODE_ENDS = (";", "{", "}", "):", "\\")
 _CODE_SPAN = re.compile(r"`[^`]*`")
 _WORD = re.compile(r"[^\W\d_]{2,}|[\u3040-\u30ff\u4e00-\u9fff]")
 
@@ -134,21 +142,26 @@ _OUTCOME = re.compile(
     r"\b(?:decid\w+|chose|agreed|instead of|because|rejected|settled on"
     r"|let's (?:use|go with|keep)|we(?:'ll| will) (?:use|go|keep)|fixed|root cause|turns? out"
     r"|resolved|works? now|pass(?:es|ed)|fail(?:s|ed)|done|completed?|created|updated|removed"
-    r"|added|renamed|merged|released|deployed|confirmed|booked|cancel+ed|measured|result|total"
+    r"|added|renamed|merged|released|deployed|committed|pushed|installed|implemented"
+    r"|replaced|confirmed|booked|cancel+ed|measured|result|total"
     r"|the (?:answer|problem|reason|cause) (?:is|was)"
     r"|entschieden|weil|behoben|erledigt|karar|çünkü|tamamlandı|décidé|parce que|decidido"
     r"|porque|deciso|perché|решили|потому что|исправлен\w*)\b"
     r"|决定|因为|所以|改为|采用|完成|修复|解决|原因|结果|成功|失败|決め|決定|完了|修正|ため"
-    r"|결정|완료|수정|때문|해결",
+    r"|結果|変更|追加しま|결정|완료|수정|때문|해결|변경|추가했",
     re.IGNORECASE,
 )
 # What an assistant says before it does something, and what people say to be polite.
 _TALK = re.compile(
-    r"(?:\w+[,.!]? )?(?:let me|i'll|i will|i'm going to|i need to|let's (?:see|check|look))\b"
-    r"|now (?:i|let|fix|update|revert|remove|add|run|check|verify|the)\b"
+    r"(?:\w+[,.!]? )?(?:let me|i'll|i will|i'm going to|i need to"
+    r"|let's (?!use\b|go with|keep|not\b))\b"
+    r"|(?:now|first|next|then|finally)[, ]+(?:i|i'll|let|we|let's)\b"
+    r"|now (?:fix|update|revert|remove|add|run|check|verify|the)\b"
     r"|(?:sure|certainly|great|okay|ok|thanks?|thank you|you're welcome|sorry|i'm sorry)\b"
     r"|i apologi|would you like|is there anything|好的|当然|谢谢|不客气|没关系|もちろん|ありがとう"
-    r"|どういたしまして|감사|천만에요|알겠습니다|tabii|elbette|teşekkür|rica ederim",
+    r"|どういたしまして|감사|천만에요|알겠습니다|tabii|elbette|teşekkür|rica ederim"
+    r"|让我|我来|我将|接下来我|我先|.{0,60}(?:하겠습니다|할게요|해볼게요)[.!]?$"
+    r"|.{0,60}(?:確認|調査|実行|修正|追加|更新|検討)(?:します|していきます|しましょう)。?$",
     re.IGNORECASE,
 )
 # A whole message that only agrees, so that what it agrees to is told by the answer.
@@ -159,9 +172,18 @@ _ASSENT = re.compile(
     r"|네|예|응|ㅇㅇ|ㅇㅋ|좋아요?|그래|계속|please)[\s,.!。，！、:)]*)+",
     re.IGNORECASE,
 )
+# "That works.", "It is done.": who reads it alone does not know what.
+_VAGUE = re.compile(
+    r"(?:[A-Z]\w+: )?(?:(?:and|but|so|well|oh|yeah|yes|no|ok(?:ay)?|ah|aha|wow|great|good),? )*"
+    r"(?:that|this|it|these|those|they|he|she|done|fixed|works?|agreed|exactly|same|here)\b"
+    r"(?:'\w+)?(?:[ ,]+[\w'’-]+){0,4}[.!… ]*$"
+    r"|(?:これ|それ|あれ|そう|这|那|它|그|이)(?:は|が|を|で|も|样|些|个|것|건|게|렇)?.{0,8}[。.!！]?$"
+    r"|.{0,4}(?:完了|完成|修正|修复|done|완료|수정)(?:です|しました|しています|了|했습니다|합니다)?[。.!！]?$",
+    re.IGNORECASE,
+)
 _GREETING = re.compile(
-    r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen)|bonjour|salut"
-    r"|hola|buen[oa]s \w+|olá|ciao|привет|здравствуйте|merhaba|selam|iyi (?:günler|akşamlar)"
+    r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen)|bonjour"
+    r"|salut|hola|buen[oa]s \w+|olá|ciao|привет|здравствуйте|merhaba|selam|iyi (?:günler|akşamlar)"
     r"|你好|您好|早上好|晚上好|こんにちは|こんばんは|おはよう(?:ございます)?|はじめまして"
     r"|よろしく(?:お願いします)?|안녕(?:하세요)?|반갑습니다)\b\W*(?:[^\W\d_]+\W*)?){1,3}",
     re.IGNORECASE,
@@ -183,13 +205,17 @@ def sentences_by_line(text: str, least: int = 5) -> list[list[str]]:
         [_bare(piece) for piece in _SENTENCE_END.split(line) if not _QUOTED.match(piece)]
         for line in _BROKEN.sub(" ", prose).split("\n")
     )
-    told = ([s for s in line if _is_said(s) and estimate(s) >= least] for line in lines)
+    # What is long enough needs no estimate, which takes longer than all the rest.
+    told = (
+        [s for s in line if _is_said(s) and (len(s) > 12 * least or estimate(s) >= least)]
+        for line in lines
+    )
     return [line for line in told if line]
 
 
 def without_notes(text: str) -> str:
     """What a user typed of their message, without what their client wrote into it."""
-    return _NOTE.sub(" ", text) if "<" in text or "[" in text or text.startswith("Base") else text
+    return _NOTE.sub("\n", text) if _MAY_BE_NOTE.search(text) else text
 
 
 def _bare(piece: str) -> str:
@@ -203,9 +229,12 @@ def _is_said(sentence: str) -> bool:
 
 def is_prose(sentence: str) -> bool:
     """Whether a sentence was written to be read: no line of a log, of a table or of a program."""
-    if _PASTED.search(sentence):
+    if sentence.count("|") > 1 or sentence.endswith(_CODE_ENDS) or _PASTED.match(sentence):
         return False
-    return len(_WORD.findall(_CODE_SPAN.sub("", sentence))) > 1
+    if ("=" in sentence and _SETTINGS.search(sentence)) or _DRAWN.search(sentence):
+        return False
+    told = len(_WORD.findall(_CODE_SPAN.sub("", sentence)))
+    return told > ("`" not in sentence)
 
 
 def is_rule(sentence: str) -> bool:
@@ -238,6 +267,11 @@ def is_question(sentence: str) -> bool:
 def is_assent(text: str) -> bool:
     """Whether a message does no more than agree."""
     return len(text) < 60 and bool(_ASSENT.fullmatch(text))
+
+
+def is_vague(sentence: str) -> bool:
+    """Whether a sentence says nothing by itself: what it means stands before or behind it."""
+    return sentence.endswith((":", "：", ",", "，", "、")) or bool(_VAGUE.match(sentence))
 
 
 def is_greeting(text: str) -> bool:

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
@@ -26,6 +26,7 @@ from ..language import words
 from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
 from ..values import SHARE_OF_VALUES, with_values
+from .corrections import Corrections
 from .cues import (
     is_assent,
     is_greeting,
@@ -33,6 +34,7 @@ from .cues import (
     is_question,
     is_rule,
     is_talk,
+    is_vague,
     outcomes,
     sentences,
     sentences_by_line,
@@ -50,9 +52,14 @@ PARAGRAPH, SENTENCE = 1e-4, 1e-7
 "How far apart the lines of a message and their sentences are in the conversation."
 LONGEST_REQUEST = 20_000
 "Characters. Nobody types more, and what they paste comes behind what they ask."
+CORRECTED, CORRECTS = -2.0, 2.0
+"What it says of a sentence that it was corrected, and that it corrects."
+ECHO = 0.25
+"A sentence of which so few words are new says again what others say."
 LEAST_CHAT, LATEST_OF_CHAT = 12, 3
 "Messages that tell what a conversation is, and those of a chat's that are quoted as such."
-WORD_WEIGHT = 0.1
+WORD_WEIGHT, WORD_WEIGHT_AT_WORK = 0.1, 0.03
+"Where somebody works for somebody, what was decided and done counts for more than what is new."
 LEAST_SALIENCE = 0.3
 "Below this a sentence only announces, pleases or asks."
 
@@ -247,6 +254,7 @@ def _is_told(line: Line, text: str) -> bool:
 def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
     messages = head.originals
     spoken = spoken_words(messages)
+    known = Corrections(messages)
     errors = {
         id(part): error_lines(part.output)
         for message in messages
@@ -254,8 +262,8 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
         if isinstance(part, ToolResultPart) and not part.exception
     }
     return [
-        *_request_lines(messages, spoken, open_mark, room),
-        *_without_echoes(list(_statement_lines(messages, spoken)), spoken),
+        *_request_lines(messages, spoken, known, open_mark, room),
+        *_without_echoes(list(_statement_lines(messages, spoken, known)), spoken),
         *_call_lines(messages, errors),
         *_error_lines(messages, errors),
         *_earlier_lines(head),
@@ -263,7 +271,11 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
 
 
 def _request_lines(
-    messages: Sequence[Message], spoken: Spoken, open_mark: str, room: int
+    messages: Sequence[Message],
+    spoken: Spoken,
+    known: Corrections,
+    open_mark: str,
+    room: int,
 ) -> Iterator[Line]:
     """What the user asked, quoted; the first request is the goal, the last ones are the present."""
     asked = [index for index in range(len(messages)) if is_request(messages, index)]
@@ -275,7 +287,7 @@ def _request_lines(
     is_first = True
     for index in asked:
         whole = without_notes(text_of(messages[index]))
-        text = _quote(whole, tokens, spoken)
+        text = known.told(_quote(whole, tokens, spoken), index)
         answered = index < last_answer
         is_repeated = last_said[_kind(text_of(messages[index]), "user")] != index
         if not text or is_repeated or (answered and is_assent(text)):
@@ -300,13 +312,20 @@ def _quote(text: str, tokens: int, spoken: Spoken) -> str:
     # What is pasted behind a request may be a novel.
     if len(whole) < 20 * tokens and estimate(whole) <= tokens:
         return whole
-    said = [(place, sentence) for place, sentence in enumerate(sentences(text[:LONGEST_REQUEST]))]
-    said = [(place, sentence) for place, sentence in said if is_prose(sentence)]
+    prose = dict.fromkeys(filter(is_prose, sentences(text[:LONGEST_REQUEST], 2)))
+    said = list(enumerate(prose))
     if not said:
         return shorten(whole, tokens)
-    ranked = sorted(
-        said, key=lambda s: (_salience(s[1].rstrip("?？"), "user", spoken), -s[0]), reverse=True
-    )
+
+    def weight(at: tuple[int, str]) -> tuple[float, int]:
+        place, sentence = at
+        # What is asked is what a request is about.
+        salience = _salience(sentence, "user", spoken) + 2.5 * is_question(sentence)
+        # Whoever asks for work says what in the beginning, and adds to it.
+        first = 0 if spoken.is_chat or is_talk(sentence) else max(0, 3 - place)
+        return salience + first, -place
+
+    ranked = sorted(said, key=weight, reverse=True)
     chosen = [(ranked[0][0], shorten(ranked[0][1], tokens))]
     left = tokens - estimate(chosen[0][1])
     for place, sentence in ranked[1:]:
@@ -321,7 +340,9 @@ def _quote(text: str, tokens: int, spoken: Spoken) -> str:
     return quote
 
 
-def _statement_lines(messages: Sequence[Message], spoken: Spoken) -> Iterator[Line]:
+def _statement_lines(
+    messages: Sequence[Message], spoken: Spoken, known: Corrections
+) -> Iterator[Line]:
     """Rules of the user, and sentences that tell a decision, a result or a fact."""
     seen: dict[str, int] = {}
     for index in range(len(messages) - 1, -1, -1):
@@ -341,11 +362,15 @@ def _statement_lines(messages: Sequence[Message], spoken: Spoken) -> Iterator[Li
                 if seen.setdefault(_kind(sentence, message.role), index) != index:
                     continue
                 salience = _salience(sentence, message.role, spoken)
-                if salience < LEAST_SALIENCE or not is_prose(sentence):
+                if salience < LEAST_SALIENCE or is_vague(sentence) or not is_prose(sentence):
                     continue
-                score = salience + 0.5 * _recency(index, messages)
                 who = ("" if message.role == "assistant" else "user: ") + dated
-                text = who + shorten(sentence, 50)
+                quote = shorten(sentence, 50)
+                text = who + known.told(quote, index)
+                # The correction is what holds; what it corrects is told if there is room.
+                salience += CORRECTED * (text != who + quote)
+                salience += CORRECTS * known.is_one(quote, index)
+                score = salience + 0.5 * _recency(index, messages)
                 yield Line("statements", text, score, place, (index, number), who)
 
 
@@ -368,6 +393,8 @@ class Spoken:
     "Of the messages with words."
     is_chat: bool
     "Whether two people talk, instead of one who works for the other."
+    saliences: dict[str, float] = field(default_factory=dict)
+    "What each sentence tells, once it was looked at."
 
 
 def spoken_words(messages: Sequence[Message]) -> Spoken:
@@ -397,7 +424,15 @@ def _terms(text: str) -> list[str]:
 
 
 def _salience(sentence: str, role: str, spoken: Spoken) -> float:
-    score = 1.2 * min(2, outcomes(sentence)) + 0.3 * (role == "user" and not spoken.is_chat)
+    """How much a sentence tells. A request's are looked at as quotes and as statements."""
+    known = spoken.saliences.get(sentence)
+    if known is None:
+        known = spoken.saliences[sentence] = _told_by(sentence, spoken)
+    return known + 0.3 * (role == "user" and not spoken.is_chat)
+
+
+def _told_by(sentence: str, spoken: Spoken) -> float:
+    score = 1.2 * min(2, outcomes(sentence))
     score += 0.8 * min(4, len(exact_values(sentence)))
     score += 0.2 * min(4, len(_NAME.findall(sentence)))
     score += 0.15 * min(6, len(spoken.topics.intersection(_terms(sentence))))
@@ -411,17 +446,17 @@ def _without_echoes(lines: Sequence[Line], spoken: Spoken) -> Iterator[Line]:
     So a summary covers what was spoken of, instead of saying the same thing in five ways. The
     order is that of "maximal marginal relevance" (Carbonell and Goldstein, 1998).
     """
+    most = WORD_WEIGHT if spoken.is_chat else WORD_WEIGHT_AT_WORK
     weight = {
-        term: WORD_WEIGHT * math.log(spoken.count / times)
-        for term, times in spoken.messages.items()
+        term: most * math.log(spoken.count / times) for term, times in spoken.messages.items()
     }
-    terms = [
-        set(_terms(line.text)) if line.section == "statements" else set() for line in lines
-    ]
+    terms = [set(_terms(line.text)) if line.section == "statements" else set() for line in lines]
     told: set[str] = set()
 
     def gain(at: int) -> float:
-        return lines[at].score + sum(weight.get(term, 0) for term in terms[at] - told)
+        fresh = terms[at] - told
+        is_echo = len(fresh) < ECHO * len(terms[at])
+        return lines[at].score + sum(weight.get(term, 0) for term in fresh) - is_echo
 
     waiting = [(-gain(at), at) for at in range(len(lines))]
     heapify(waiting)
