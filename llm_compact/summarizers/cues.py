@@ -48,7 +48,8 @@ _DRAWN = re.compile(r"[\u2500-\u259f⎿❯]")
 _SETTINGS = re.compile(r"(?:\b[\w.]+=\S+ +){2}[\w.]+=")
 _CODE_ENDS = (";", "{", "}", "):", "\\")
 _CODE_SPAN = re.compile(r"`[^`]*`")
-_WORD = re.compile(r"[^\W\d_]{2,}|[\u3040-\u30ff\u4e00-\u9fff]")
+# Each character of a script without spaces says about as much as a word.
+_WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]{2,}")
 
 # A rule is worded as an order for all that follows. Where a word alone does not tell ("always" may
 # be a complaint), the order has to: an imperative, or a polite ending.
@@ -158,9 +159,9 @@ _TALK = re.compile(
     r"|(?:now|first|next|then|finally)[, ]+(?:i|i'll|let|we|let's)\b"
     r"|now (?:fix|update|revert|remove|add|run|check|verify|the)\b"
     r"|(?:sure|certainly|great|okay|ok|thanks?|thank you|you're welcome|sorry|i'm sorry)\b"
-    r"|i apologi|would you like|is there anything|好的|当然|谢谢|不客气|没关系|もちろん|ありがとう"
-    r"|どういたしまして|감사|천만에요|알겠습니다|tabii|elbette|teşekkür|rica ederim"
-    r"|让我|我来|我将|接下来我|我先|.{0,60}(?:하겠습니다|할게요|해볼게요)[.!]?$"
+    r"|i apologi|would you like|is there anything|好的|嗯|当然|谢谢|不客气|没关系"
+    r"|もちろん|ありがとう|どういたしまして|감사|천만에요|알겠습니다|tabii|elbette|teşekkür"
+    r"|rica ederim|让我|我来|我将|接下来我|我先|.{0,60}(?:하겠습니다|할게요|해볼게요)[.!]?$"
     r"|.{0,60}(?:確認|調査|実行|修正|追加|更新|検討)(?:します|していきます|しましょう)。?$",
     re.IGNORECASE,
 )

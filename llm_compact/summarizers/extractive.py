@@ -54,14 +54,16 @@ LONGEST_REQUEST = 20_000
 "Characters. Nobody types more, and what they paste comes behind what they ask."
 CORRECTED, CORRECTS = -2.0, 2.0
 "What it says of a sentence that it was corrected, and that it corrects."
+SHORTEST_LINE = 8
+"Tokens that a sentence in a summary takes at least."
 ECHO = 0.25
 "A sentence of which so few words are new says again what others say."
 LEAST_CHAT, LATEST_OF_CHAT = 12, 3
 "Messages that tell what a conversation is, and those of a chat's that are quoted as such."
 WORD_WEIGHT, WORD_WEIGHT_AT_WORK = 0.1, 0.03
 "Where somebody works for somebody, what was decided and done counts for more than what is new."
-LEAST_SALIENCE = 0.3
-"Below this a sentence only announces, pleases or asks."
+LEAST_SALIENCE, LEAST_OF_CHAT = 0.3, -0.4
+"Below this a sentence only announces, pleases or asks. People who talk seldom say more than that."
 
 # The share of the prose that each section may fill before the others have had their turn.
 _SHARES = {
@@ -78,13 +80,17 @@ _CHANGES = re.compile(
     r"^\w*(write|edit|create|update|delete|insert|book|cancel|commit|apply|patch)"
 )
 _PATH_ARGUMENT = re.compile("path|file|url|command|query", re.IGNORECASE)
-_TERM = re.compile(r"[^\W\d_]{4,}|[\u4e00-\u9fff]{2}|[\uac00-\ud7af]{2}")
+_TERM = re.compile(r"[^\W\d_]{4,}|[\u30a1-\u30ff]{3,}|[\u4e00-\u9fff]{2}|[\uac00-\ud7af]{2}")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}|\d+|[「《“][^」》”]{2,20}[」》”]")
 # Colours and other orders to a terminal, which tools print.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 # When it was said, in front of a message, as keepers of diaries and of chats write it.
 _DATED = re.compile(r"\s*\[[^\]\n]{0,40}\d{4}[^\]\n]{0,40}\]")
+_CLAUSE = re.compile("[，、；：。！？,;]")
+# The beginning of a number or a name, or of a syllable of several characters.
+_UNFINISHED = re.compile(r"(?:[A-Za-z0-9_.,:/-]+|[\u1100-\u11ff]+)$")
 _CLOSED = ("。", "！", "？", "；", "」", "』", "”", "）")
+_MARK = re.compile(r"^(?:[-*+•>#|]+\s+)+")
 _DIGITS = re.compile(r"\d+")
 _LETTERS = re.compile(r"\w+")
 _PIECES = re.compile(r"…| -> |[(),\"]|\b\w+=|user: |\d+x")
@@ -263,7 +269,7 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
     }
     return [
         *_request_lines(messages, spoken, known, open_mark, room),
-        *_without_echoes(list(_statement_lines(messages, spoken, known)), spoken),
+        *_without_echoes(list(_statement_lines(messages, spoken, known)), spoken, room),
         *_call_lines(messages, errors),
         *_error_lines(messages, errors),
         *_earlier_lines(head),
@@ -287,19 +293,22 @@ def _request_lines(
     is_first = True
     for index in asked:
         whole = without_notes(text_of(messages[index]))
-        text = known.told(_quote(whole, tokens, spoken), index)
         answered = index < last_answer
+        # The goal, and what is still to be done, may be told at more length.
+        longest = tokens if answered and not is_first else min(60, 2 * tokens)
+        text = known.told(_quote(whole, longest, spoken), index)
         is_repeated = last_said[_kind(text_of(messages[index]), "user")] != index
         if not text or is_repeated or (answered and is_assent(text)):
+            continue
+        if answered and len(asked) > 1 and is_greeting(text):
             continue
         if spoken.is_chat and not is_first and index not in latest:
             continue
         mark = "" if answered else f" ({open_mark})"
         score = _salience(text.rstrip("?？"), "user", spoken) + _recency(index, messages)
         score += 2 * (not answered) + 0.5 * is_question(text)
-        if is_first and not is_greeting(text):
-            score += 3
-            is_first = False
+        score += 4 * is_first
+        is_first = False
         yield Line("requests", f'"{text}"{mark}', score, index)
 
 
@@ -345,6 +354,7 @@ def _statement_lines(
 ) -> Iterator[Line]:
     """Rules of the user, and sentences that tell a decision, a result or a fact."""
     seen: dict[str, int] = {}
+    least = LEAST_OF_CHAT if spoken.is_chat else LEAST_SALIENCE
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message.role not in ("user", "assistant"):
@@ -362,7 +372,7 @@ def _statement_lines(
                 if seen.setdefault(_kind(sentence, message.role), index) != index:
                     continue
                 salience = _salience(sentence, message.role, spoken)
-                if salience < LEAST_SALIENCE or is_vague(sentence) or not is_prose(sentence):
+                if salience < least or is_vague(sentence) or not is_prose(sentence):
                     continue
                 who = ("" if message.role == "assistant" else "user: ") + dated
                 quote = shorten(sentence, 50)
@@ -440,7 +450,7 @@ def _told_by(sentence: str, spoken: Spoken) -> float:
     return score
 
 
-def _without_echoes(lines: Sequence[Line], spoken: Spoken) -> Iterator[Line]:
+def _without_echoes(lines: Sequence[Line], spoken: Spoken, room: int) -> Iterator[Line]:
     """Score sentences higher for each word that no better one has, the more the rarer it is.
 
     So a summary covers what was spoken of, instead of saying the same thing in five ways. The
@@ -460,15 +470,21 @@ def _without_echoes(lines: Sequence[Line], spoken: Spoken) -> Iterator[Line]:
 
     waiting = [(-gain(at), at) for at in range(len(lines))]
     heapify(waiting)
-    while waiting:
-        at = waiting[0][1]
-        # What others have told since makes a sentence worth less, and never more.
-        score = gain(at)
-        heapreplace(waiting, (-score, at))
-        if waiting[0][1] == at:
-            heappop(waiting)
-            told |= terms[at]
-            yield replace(lines[at], score=score)
+    # Beyond what there is room for, the order does not matter any more.
+    for _ in range(room // SHORTEST_LINE):
+        if not waiting:
+            break
+        while True:
+            at = waiting[0][1]
+            # What others have told since makes a sentence worth less, and never more.
+            heapreplace(waiting, (-gain(at), at))
+            if waiting[0][1] == at:
+                break
+        score, at = heappop(waiting)
+        told |= terms[at]
+        yield replace(lines[at], score=-score)
+    for score, at in waiting:
+        yield replace(lines[at], score=-score)
 
 
 def _call_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
@@ -539,7 +555,7 @@ def _error_lines(messages: Sequence[Message], errors: Errors) -> Iterator[Line]:
                 for line in [part.exception] if part.exception else errors[id(part)]:
                     # The same error with another address or line number is the same error.
                     kind = re.sub(r"\d+", "0", line)
-                    last[kind] = (index, line)
+                    last[kind] = (index, _MARK.sub("", line))
                     times[kind] += 1
     for kind, (index, line) in last.items():
         score = _recency(index, messages) + math.log(times[kind])
@@ -596,13 +612,23 @@ def shorten(text: str, tokens: int) -> str:
         return text
     characters = max(8, len(text) * tokens // size - 2)
     if size < 4 * tokens:
-        return _whole_words(text[:characters]) + "…"
+        return _closed(_whole_words(text[:characters])) + "…"
     end = characters // 4
-    return (
-        f"{_whole_words(text[: characters - end])} … {text[-end:].partition(' ')[2] or text[-end:]}"
-    )
+    start = _closed(_whole_words(text[: characters - end]))
+    return f"{start} … {text[-end:].partition(' ')[2] or text[-end:]}"
 
 
 def _whole_words(text: str) -> str:
     start, space, _ = text.rpartition(" ")
-    return start if space and len(start) > len(text) * 2 // 3 else text
+    if space and len(start) > len(text) * 2 // 3:
+        return start
+    if text.isascii():
+        return text
+    # Scripts without spaces are cut behind a clause, and never in a number or a name.
+    clauses = list(_CLAUSE.finditer(text, len(text) * 3 // 5))
+    return text[: clauses[-1].start()] if clauses else _UNFINISHED.sub("", text) or text
+
+
+def _closed(text: str) -> str:
+    """A beginning of a text whose last code or emphasis does not run into what follows."""
+    return text + "`" if text.count("`") % 2 else text
