@@ -292,8 +292,10 @@ def _request_lines(
     latest = asked[-LATEST_OF_CHAT:]
     is_first = True
     for index in asked:
-        whole = without_notes(text_of(messages[index]))
         answered = index < last_answer
+        whole = without_notes(text_of(messages[index])).strip()
+        # What is still to be answered is told, even if nobody typed it.
+        whole = whole if whole or answered else text_of(messages[index])
         # The goal, and what is still to be done, may be told at more length.
         longest = tokens if answered and not is_first else min(60, 2 * tokens)
         text = known.told(_quote(whole, longest, spoken), index)
@@ -306,7 +308,7 @@ def _request_lines(
             continue
         mark = "" if answered else f" ({open_mark})"
         score = _salience(text.rstrip("?？"), "user", spoken) + _recency(index, messages)
-        score += 2 * (not answered) + 0.5 * is_question(text)
+        score += 5 * (not answered) + 0.5 * is_question(text)
         score += 4 * is_first
         is_first = False
         yield Line("requests", f'"{text}"{mark}', score, index)
@@ -321,15 +323,17 @@ def _quote(text: str, tokens: int, spoken: Spoken) -> str:
     # What is pasted behind a request may be a novel.
     if len(whole) < 20 * tokens and estimate(whole) <= tokens:
         return whole
-    prose = dict.fromkeys(filter(is_prose, sentences(text[:LONGEST_REQUEST], 2)))
+    told = (s for s in sentences(text[:LONGEST_REQUEST], 2) if is_prose(s))
+    prose = dict.fromkeys(s for s in told if not (is_assent(s) or is_greeting(s)))
     said = list(enumerate(prose))
     if not said:
         return shorten(whole, tokens)
 
     def weight(at: tuple[int, str]) -> tuple[float, int]:
         place, sentence = at
-        # What is asked is what a request is about.
-        salience = _salience(sentence, "user", spoken) + 2.5 * is_question(sentence)
+        # What is asked is what a request is about, and in a chat as good as what is told.
+        asks = (1.5 if spoken.is_chat else 2.5) * is_question(sentence)
+        salience = _salience(sentence, "user", spoken) + asks
         # Whoever asks for work says what in the beginning, and adds to it.
         first = 0 if spoken.is_chat or is_talk(sentence) else max(0, 3 - place)
         return salience + first, -place
@@ -345,7 +349,8 @@ def _quote(text: str, tokens: int, spoken: Spoken) -> str:
     chosen.sort()
     quote = chosen[0][1]
     for (before, _), (place, sentence) in pairwise(chosen):
-        quote += (" " if place == before + 1 else " … ") + sentence
+        between = "" if quote.endswith(_CLOSED) else " "
+        quote += (between if place == before + 1 else " … ") + sentence
     return quote
 
 
