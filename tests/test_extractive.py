@@ -530,3 +530,18 @@ def test_no_line_begins_with_a_mark_of_its_source() -> None:
     assert "- Ribe was replaced because of the ice." in lines
     assert "- error: the gauge of Ribe does not answer" in lines
     assert not [line for line in lines if line.startswith(("- -", "- *", "- #", "- |", "- >"))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "嗯" * 50 + "x",
+        "f(" + "()" * 5_000 + "x",
+        "▐" * 20_000,
+        "<system-reminder>" * 200,
+        "a [→ " * 5_000,
+    ],
+)
+def test_odd_texts_are_read_in_no_more_time_than_others(text: str) -> None:
+    # Not timed: where an expression tries everything, this would not end.
+    assert extract(head_of(talk(text, text)))

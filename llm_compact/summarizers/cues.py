@@ -25,19 +25,16 @@ _NOTE = re.compile(
     r"[^>]*>.*?</\1>"
     r"|</?(?:command-(?:name|args)|bash-input|user_query|user-prompt)>"
     r"|\[(?:Request interrupted by user[^\]\n]*|[Ii]mage(?: #?\d+)?|Image: source:[^\]\n]*)\]"
-    r"|\ABase directory for this skill: .*\Z"
-    # The screen of a terminal, from the first of its signs to the last.
-    r"|[⎿❯▐●╭].*^[^\n]*[⎿❯●✻╰][^\n]*(?:\n[^\n]+)*",
-    re.DOTALL | re.MULTILINE,
+    r"|\ABase directory for this skill: .*\Z",
+    re.DOTALL,
 )
-
-_MAY_BE_NOTE = re.compile(r"[<\[⎿❯●]|\ABase directory")
+_SCREEN = re.compile("[⎿❯▐●╭╰✻]")
 
 # Lines of a log, a table, a drawing, a terminal or a program: somebody pasted them.
 _PASTED = re.compile(
     r"[●›$>]|\W*(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d\b|… \+\d"
     r"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d|(?:diff --git|@@ |\+\+\+ |--- )"
-    r"|[\w.\[\]]+ \+?= \S|\W*\w[\w.]*\([^()]*(?:\(.*\)[^()]*)*\)\W*$|[\w.]+\(.*\) *(?:#|//)"
+    r"|[\w.\[\]]+ \+?= \S|\W*\w[\w.]*\(.*\)\W*$|[\w.]+\(.*\) *(?:#|//)"
     r"|(?:def|class|function|async|const|let|var|func|public|private|static) \w+ ?[=({:<]"
     r"|(?:return|raise|throw|print|await|elif|if|for|while|with)\b.*[([{].*[)\]}:\"]$|yield \w"
     r"|(?:from \w[\w.]* )?import \w"
@@ -169,7 +166,7 @@ _TALK = re.compile(
 _ASSENT = re.compile(
     r"(?:(?:yes|yep|yeah|y|ok|okay|sure|go|go on|go ahead|continue|do it|please do|thanks|thank you"
     r"|good|great|nice|perfect|cool|ja|genau|oui|sí|si|sim|evet|tamam|olur|devam(?: et)?|да|давай"
-    r"|好|好的|嗯+|是|是的|对|可以|行|继续|谢谢|はい|うん|ええ|お願いします|了解(?:です)?|続けて"
+    r"|好|好的|嗯|是|是的|对|可以|行|继续|谢谢|はい|うん|ええ|お願いします|了解(?:です)?|続けて"
     r"|네|예|응|ㅇㅇ|ㅇㅋ|좋아요?|그래|계속|please)[\s,.!。，！、:)]*)+",
     re.IGNORECASE,
 )
@@ -186,7 +183,8 @@ _GREETING = re.compile(
     r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen)|bonjour"
     r"|salut|hola|buen[oa]s \w+|olá|ciao|привет|здравствуйте|merhaba|selam|iyi (?:günler|akşamlar)"
     r"|你好|您好|早上好|晚上好|こんにちは|こんばんは|おはよう(?:ございます)?|はじめまして"
-    r"|よろしく(?:お願いします)?|안녕(?:하세요)?|반갑습니다)\b\W*(?:[^\W\d_]+\W*)?){1,3}",
+    r"|よろしく(?:お願いします)?|안녕(?:하세요)?|반갑습니다)\b\W*"
+    r"(?:(?:[A-Za-zÀ-ɏ]+|\w{1,3})\W*)?){1,3}",
     re.IGNORECASE,
 )
 
@@ -216,7 +214,17 @@ def sentences_by_line(text: str, least: int = 5) -> list[list[str]]:
 
 def without_notes(text: str) -> str:
     """What a user typed of their message, without what their client wrote into it."""
-    return _NOTE.sub("\n", text) if _MAY_BE_NOTE.search(text) else text
+    text = text if text.isascii() else _without_screen(text)
+    return _NOTE.sub("\n", text) if "<" in text or "[" in text or text[:4] == "Base" else text
+
+
+def _without_screen(text: str) -> str:
+    """A text without what was copied from a terminal: from the first of its signs to the last."""
+    signs = [match.start() for match in _SCREEN.finditer(text)]
+    if not signs or "\n" not in text[signs[0] : signs[-1]]:
+        return text
+    end = text.find("\n\n", signs[-1])
+    return text[: signs[0]] + (text[end:] if end >= 0 else "")
 
 
 def _bare(piece: str) -> str:

@@ -93,7 +93,7 @@ _CLOSED = ("。", "！", "？", "；", "」", "』", "”", "）")
 _MARK = re.compile(r"^(?:[-*+•>#|]+\s+)+")
 _DIGITS = re.compile(r"\d+")
 _LETTERS = re.compile(r"\w+")
-_PIECES = re.compile(r"…| -> |[(),\"]|\b\w+=|user: |\d+x")
+_PIECES = re.compile(r"…|\[→ [^\]]*\]| -> |[(),\"]|\b\w+=|user: |\d+x")
 
 
 @dataclass(frozen=True)
