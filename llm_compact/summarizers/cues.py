@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..estimate import estimate
+from ..transcript import FRAGMENT_NOTE
 
 _CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"\s*>")
@@ -18,16 +19,18 @@ _BULLET = re.compile(
 # A line that was broken because it was long goes on in lower case.
 _BROKEN = re.compile(r"(?<=[^\n]{48}[a-z,])\n(?=[a-z])")
 
-# What clients write into a user's message: it is a note to the model, and nobody's words.
+# What clients write into a user's message, and what stands for a fragment, are notes to the model
+# and nobody's words.
 _NOTE = re.compile(
     r"<(system-reminder|task-notification|local-command-\w+|command-(?:message|contents)"
     r"|bash-std(?:out|err)|environment_context|user_instructions|ide_\w+|environment_details)\b"
     r"[^>]*>.*?</\1>"
     r"|</?(?:command-(?:name|args)|bash-input|user_query|user-prompt)>"
     r"|\[(?:Request interrupted by user[^\]\n]*|[Ii]mage(?: #?\d+)?|Image: source:[^\]\n]*)\]"
-    r"|\ABase directory for this skill: .*\Z",
+    rf"|\([\d,]+ {FRAGMENT_NOTE}: .*?…\)|\ABase directory for this skill: .*\Z",
     re.DOTALL,
 )
+_MAY_HAVE_NOTE = re.compile(rf"[<\[]|{FRAGMENT_NOTE}|\ABase directory")
 _SCREEN = re.compile("[⎿❯▐●╭╰✻]")
 
 # Lines of a log, a table, a drawing, a terminal or a program: somebody pasted them.
@@ -215,7 +218,7 @@ def sentences_by_line(text: str, least: int = 5) -> list[list[str]]:
 def without_notes(text: str) -> str:
     """What a user typed of their message, without what their client wrote into it."""
     text = text if text.isascii() else _without_screen(text)
-    return _NOTE.sub("\n", text) if "<" in text or "[" in text or text[:4] == "Base" else text
+    return _NOTE.sub("\n", text) if _MAY_HAVE_NOTE.search(text) else text
 
 
 def _without_screen(text: str) -> str:

@@ -25,6 +25,7 @@ from ..facts import error_lines, exact_values
 from ..language import words
 from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
+from ..transcript import FRAGMENT_NOTE
 from ..values import SHARE_OF_VALUES, with_values
 from .corrections import Corrections
 from .cues import (
@@ -293,13 +294,14 @@ def _request_lines(
     is_first = True
     for index in asked:
         answered = index < last_answer
-        whole = without_notes(text_of(messages[index])).strip()
-        # What is still to be answered is told, even if nobody typed it.
-        whole = whole if whole or answered else text_of(messages[index])
+        text = text_of(messages[index])
+        whole = without_notes(text).strip()
+        # What is still to be answered is told, even if nobody typed it, and so is a document.
+        whole = whole if whole or (answered and FRAGMENT_NOTE not in text) else text
         # The goal, and what is still to be done, may be told at more length.
         longest = tokens if answered and not is_first else min(60, 2 * tokens)
+        is_repeated = last_said[_kind(text, "user")] != index
         text = known.told(_quote(whole, longest, spoken), index)
-        is_repeated = last_said[_kind(text_of(messages[index]), "user")] != index
         if not text or is_repeated or (answered and is_assent(text)):
             continue
         if answered and len(asked) > 1 and is_greeting(text):
