@@ -21,7 +21,9 @@ from typing import Any
 
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 
+from llm_compact.errors import SummarizerError
 from llm_compact.language import language_of, words
+from llm_compact.rules import with_rules
 from llm_compact.summarizers import get_summarizer
 from llm_compact.summary import Head, Watch, sections_of
 from llm_compact.tokens import count_text, message_tokens
@@ -31,12 +33,16 @@ from llm_compact.vocabulary import counter
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "dev.jsonl"
 HELD_OUT = 3
 "Every third conversation is not looked at while the extraction is developed."
+SOON = 20
+"Messages after a compaction."
 SMALL = 1_000
 "Tokens. Summaries of that size are reported apart: hundreds of values are needed after them."
 PROBE_SHARE, PROBE_LEAST = 0.05, 300
 CHAT_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 PROSE_SHARE = 0.4
 "The least that prose may be of a summary: 60 % are for the values."
+MODEL_MOST = 4_000
+"Tokens."
 PROSE = "The work went on as the user wished, and what was found on the way was told in good time. "
 
 Line = dict[str, Any]
@@ -91,7 +97,16 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     default = Path(os.environ.get("LLM_COMPACT_CORPUS") or CORPUS)
     parser.add_argument("--corpus", type=Path, default=default, help="JSON lines")
     parser.add_argument("-m", "--model", help="also summarize with this model of llm's")
+    parser.add_argument("--window", type=int, help="the context window of that model, in tokens")
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=MODEL_MOST,
+        help="of how many tokens that model summarizes a head at most: a small one takes an hour "
+        "for a long one (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--wide", action="store_true", help="count what is said again, too")
     parser.add_argument("--missed", action="store_true", help="tell on stderr what is not carried")
     return parser.parse_args(arguments)
 
@@ -123,19 +138,34 @@ def real_compaction(point: Line, line: Line, options: argparse.Namespace) -> Ite
     """The summary that was written in this session, and ours of the same and of half the size."""
     messages = messages_of(line)
     at = point["at_message_index"]
-    needed = needed_after(messages, at, line["system"] or "")
     size = point["summary_tokens"]
-    apart = " (small)" if size <= SMALL else ""
-    row = rower(line["id"], needed, options.missed)
-    yield row(f"its own summary{apart}", point["summary"], size)
+    needed = {"": needed_after(messages, at, line["system"] or "")}
+    if options.wide:
+        needed[", again"] = needed_again(messages, at)
+        needed[", soon"] = needed_soon(messages, at)
+    told = " (small)" if size <= SMALL else ""
+    rows = {
+        f"{how}{told}": rower(line["id"], values, options.missed) for how, values in needed.items()
+    }
+    summaries = list(summaries_of_size(point, messages[:at], options))
+    for how, row in rows.items():
+        for what, summary, room, head in summaries:
+            yield row(what + how, summary, room, head)
+
+
+def summaries_of_size(
+    point: Line, messages: Sequence[Message], options: argparse.Namespace
+) -> Iterator[tuple[str, str, int, Head | None]]:
+    """(what it is, the summary, its room, its head) for each summary at a point."""
+    size = point["summary_tokens"]
+    yield "its own summary", point["summary"], size, None
     for told, room in (("same size", size), ("half size", size // 2)):
-        head = head_of(messages[:at], room)
-        yield row(f"extractive, {told}{apart}", summary_by("extractive", head), room, head)
+        head = head_of(messages, room)
+        yield f"extractive, {told}", summary_by("extractive", head), room, head
         prose = with_values(scripted(int(PROSE_SHARE * room)), head)
-        yield row(f"prose without values, {told}{apart}", prose, room, head)
-        if options.model:
-            by_model = with_values(summary_by(options.model, head), head)
-            yield row(f"{options.model}, {told}{apart}", by_model, room, head)
+        yield f"prose without values, {told}", prose, room, head
+        if options.model and head.tokens <= options.most:
+            yield f"{options.model}, {told}", summary_by_model(options, head), room, head
 
 
 def future_probes(line: Line, options: argparse.Namespace) -> Iterator[Row]:
@@ -150,6 +180,12 @@ def future_probes(line: Line, options: argparse.Namespace) -> Iterator[Row]:
     yield row("future probes, extractive", summary_by("extractive", head), room, head)
     prose = with_values(scripted(int(PROSE_SHARE * room)), head)
     yield row("future probes, prose without values", prose, room, head)
+    if options.model and head.tokens <= options.most:
+        by_model = summary_by_model(options, head)
+        yield row(f"future probes, {options.model}, short heads", by_model, room, head)
+        yield row(
+            "future probes, extractive, short heads", summary_by("extractive", head), room, head
+        )
 
 
 def answerable(chats: Iterable[Line], share: float) -> tuple[int, int]:
@@ -238,6 +274,17 @@ def summary_by(name: str, head: Head) -> str:
     return get_summarizer(name).summarize(head, Watch()).text
 
 
+def summary_by_model(options: argparse.Namespace, head: Head) -> str:
+    """What would be stored; nothing where it would be refused."""
+    summarizer = get_summarizer(options.model, window=options.window)
+    try:
+        answer = summarizer.summarize(head, Watch())
+    except SummarizerError as ex:
+        print(f"{options.model} {ex}", file=sys.stderr)
+        return ""
+    return with_values(with_rules(answer.text, head), head)
+
+
 @cache
 def scripted(tokens: int) -> str:
     """Prose of about so many tokens: the worst case, a model that tells no value at all."""
@@ -252,7 +299,8 @@ def share_of_lists(summary: str, language: str) -> float:
     lists = [
         lines for title, lines in sections_of(summary) if title in (said["files"], said["values"])
     ]
-    return sum(count_text("- " + line) for lines_ in lists for line in lines_) / count_text(summary)
+    size = count_text(summary)
+    return sum(count_text("- " + line) for lines_ in lists for line in lines_) / max(1, size)
 
 
 def lacks_a_section(summary: str, head: Head) -> bool:
@@ -286,6 +334,26 @@ def needed_after(messages: Sequence[Message], at: int, system: str) -> list[str]
             needed.update(dict.fromkeys(v for v in values if v in known and v not in said))
         said |= set(values)
     return list(needed)
+
+
+def needed_again(messages: Sequence[Message], at: int) -> list[str]:
+    """The values that people or the assistant used before a message, and the assistant after it.
+
+    Whoever says them in between: what was used once goes on being used.
+    """
+    used = {v for message in messages[:at] if message.role != "tool" for v in values_of(message)}
+    return used_by_assistant(messages[at:], used)
+
+
+def needed_soon(messages: Sequence[Message], at: int) -> list[str]:
+    """The values known before a message that the assistant uses in the next few messages."""
+    known = {value for message in messages[:at] for value in values_of(message)}
+    return used_by_assistant(messages[at : at + SOON], known)
+
+
+def used_by_assistant(messages: Iterable[Message], known: set[str]) -> list[str]:
+    used = (v for message in messages if message.role == "assistant" for v in values_of(message))
+    return [value for value in dict.fromkeys(used) if value in known]
 
 
 def values_of(message: Message) -> list[str]:

@@ -36,8 +36,9 @@ from tiktoken_ext import openai_public
 
 from llm_compact.compaction import carry_out
 from llm_compact.estimate import estimate
-from llm_compact.plan import plan_compaction
-from llm_compact.store import open_log, read_source
+from llm_compact.log import open_log
+from llm_compact.plan import Wishes, plan_compaction
+from llm_compact.source import read_source
 from llm_compact.summarizers.extractive import Extractive
 from llm_compact.summarizers.model import ModelSummarizer
 from llm_compact.summary import Answer, Head, Summarizer, Watch
@@ -164,9 +165,9 @@ def _compact_log(database: Path, summarizer: Summarizer) -> Times:
         # The compactions of earlier rounds are newer conversations of the same log.
         source = read_source(db, "measured")
         clock.append(time.perf_counter())
-        plan = plan_compaction(source, again=True)
+        plan = plan_compaction(source, Wishes(again=True))
         clock.append(time.perf_counter())
-        carry_out(db, plan, timed, again=True)
+        carry_out(db, plan, timed)
         clock.append(time.perf_counter())
     read, planned, carried_out = (b - a for a, b in pairwise(clock))
     return {

@@ -21,37 +21,31 @@ from .background import Steps, Wait, drive, drive_async, in_background
 from .compaction import Trigger, draft_compaction, uninterrupted
 from .conversation import local_calls
 from .errors import (
+    AlreadyCompacted,
     CompactionError,
     ConversationError,
     NothingToCompact,
     SettingsError,
     StoreError,
     SummarizerError,
+    automatic_advice,
 )
+from .log import check_writable, create_log, open_log
 from .meter import Meter
 from .ongoing import Ongoing, fragments_of, name_of, overhead_of
 from .overflow import overflow_in
 from .placeholder import PRUNE_TOOLS
-from .plan import MOST_LEFT, Plan, fixed_size, plan_compaction, size_of
+from .plan import MOST_LEFT, Plan, Wishes, fixed_size, plan_compaction, size_of
 from .policy import Policy, Voice
+from .prefix import LIMIT_OPTIONS, Prefix, live_prefix
 from .prune import draft_pruning
 from .settings import remember_window
-from .store import (
-    Draft,
-    Source,
-    Stored,
-    check_writable,
-    create_log,
-    open_log,
-    read_live,
-    read_reported,
-    store_compaction,
-)
+from .source import Source, read_known, read_live, read_made_by_others, read_reported
+from .store import Draft, Stored, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
-from .summarizers.call import LIMIT_OPTIONS
-from .summary import Summarizer
+from .summary import Summarizer, Watch
 from .tokens import UNKNOWN, Size, reported_usage
-from .turns import AnyModel, Call, ChainPrompt
+from .turns import AnyModel, Call, ChainPrompt, Recalled
 from .windows import context_window
 
 T = TypeVar("T")
@@ -89,6 +83,9 @@ class Session:
         """Whether this call belongs to a conversation that the policy is about."""
         # A model that is another one in a thread of its own hands the same response on.
         if _is_inside.get() or id(call.response) in self._in_progress or call.conversation is None:
+            return False
+        # A stand-in is nobody's conversation.
+        if isinstance(call.conversation, Recalled):
             return False
         if self.policy.is_single and not self._is_first(call.conversation):
             return False
@@ -179,7 +176,7 @@ class Session:
         if is_idle and self._fits(call, ongoing):
             return call
         steps = self._compacted(call, ongoing, limit, "auto")
-        compacted = yield from self._tried(steps, ongoing)
+        compacted = yield from self._tried(steps, ongoing, "The request is above the threshold")
         ready = compacted or call
         left = self._size(ready.prompt.messages, ongoing, limit)
         if left <= limit.value:
@@ -204,7 +201,7 @@ class Session:
         ongoing.ceiling = int(min(counted, overflow.window or counted) * HARDER)
         limit = Size(max(1, ongoing.ceiling), "tokens")
         steps = self._compacted(call, ongoing, limit, "overflow")
-        return (yield from self._tried(steps, ongoing))
+        return (yield from self._tried(steps, ongoing, "The model refused the request as too long"))
 
     def _obey(self, call: Call, ongoing: Ongoing, focus: str) -> Steps[None]:
         """Compact because a person says so. What they typed never reaches a provider."""
@@ -220,12 +217,12 @@ class Session:
         except Exception as ex:
             self.voice.warn(_told(ex))
 
-    def _tried(self, steps: Steps[Call], ongoing: Ongoing) -> Steps[Call | None]:
+    def _tried(self, steps: Steps[Call], ongoing: Ongoing, why: str) -> Steps[Call | None]:
         """What comes of an attempt. Whatever goes wrong, the conversation goes on without it."""
         try:
             return (yield from steps)
         except NothingToCompact as ex:
-            self._tell_full(ongoing, str(ex))
+            self._tell_full(ongoing, f"{why}. {ex}")
         except Exception as ex:
             self._count_failure(f"Not compacted. {_told(ex)}")
         return None
@@ -267,12 +264,16 @@ class Session:
         """The call with a shorter conversation. Raises a `CompactionError`, changing nothing."""
         is_needed = trigger == "overflow" or not self._fits(call, ongoing)
         source = self._source(call, ongoing)
+        if limit and (adopted := self._adopted(call, ongoing, limit, source)):
+            return adopted
         plan = plan_compaction(
             source,
-            keep=self.policy.keep,
-            max_summary=self.policy.max_summary,
-            focus=focus or None,
-            again=True,
+            Wishes(
+                keep=self.policy.keep,
+                max_summary=self.policy.max_summary,
+                focus=focus or None,
+                again=True,
+            ),
             limit=limit,
             window=self._window(call.model),
             calibration=ongoing.meter.calibration,
@@ -282,7 +283,13 @@ class Session:
         draft = self._pruned(plan, limit, trigger)
         if draft is None:
             draft = yield from self._draft(call, plan, name, trigger, is_needed)
-        stored = self._store(source, draft)
+        try:
+            stored = self._store(source, draft, again=limit is None)
+        except AlreadyCompacted:
+            assert limit
+            if adopted := self._adopted(call, ongoing, limit, source):
+                return adopted
+            stored = self._store(source, draft, again=True)
         # Where extractive stood in, the summarizer has failed all the same.
         if name == EXTRACTIVE or draft.record.summarizer not in (EXTRACTIVE, PRUNE_TOOLS):
             self._failures = 0
@@ -291,11 +298,30 @@ class Session:
         if stored:
             call.conversation.id = stored.conversation_id
             ongoing.is_begun_here = True
-        # The id was taken before, and would sort before the compaction.
-        call.response.id = str(monotonic_ulid()).lower()
-        call.response.prompt = ChainPrompt(call.prompt, draft.chain(source))
+        self._replace(call, draft.chain(source))
         self.voice.compacted(source, draft, stored)
         return replace(call, prompt=call.response.prompt)
+
+    def _adopted(self, call: Call, ongoing: Ongoing, limit: Size, source: Source) -> Call | None:
+        """The call in what another process made of this very conversation, if that is enough."""
+        if not self.policy.is_stored:
+            return None
+        with self._log() as db:
+            made = read_made_by_others(db, source) if db else None
+        if made is None:
+            return None
+        chain = [*made.messages, *source.messages[len(source.messages) - source.pending :]]
+        if self._size(chain, ongoing, limit) > limit.value:
+            return None
+        call.conversation.id = made.id
+        self._replace(call, chain)
+        self.voice.moved(source.id, made.id)
+        return replace(call, prompt=call.response.prompt)
+
+    def _replace(self, call: Call, chain: Sequence[Message]) -> None:
+        # The id was taken before, and would sort before the compaction.
+        call.response.id = str(monotonic_ulid()).lower()
+        call.response.prompt = ChainPrompt(call.prompt, chain)
 
     def _pruned(self, plan: Plan, limit: Size | None, trigger: Trigger) -> Draft | None:
         """The conversation with its old tool output shortened, where that is enough."""
@@ -314,30 +340,42 @@ class Session:
         if self.is_off and is_needed:
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         try:
-            summarizer = self._summarizer(name, call)
+            prefix = self._prefix(name, call)
+            summarizer = self._summarizer(name, call, prefix)
             self.voice.working(plan, summarizer.name)
             calls = planned_calls(name, plan.head, self._summarizer_window(name, call))
-            seconds = self.policy.timeout * max(1, calls)
-            future = in_background(lambda: _inside(_drafted, plan, summarizer, trigger))
+            # A conversation that can't be sent as it was takes a call more.
+            seconds = self.policy.timeout * (max(1, calls) + (prefix is not None))
+            notes = _Notes()
+            future = in_background(lambda: _inside(_drafted, plan, summarizer, notes, trigger))
             try:
                 draft: Draft = yield Wait(future, seconds)
             except TimeoutError:
                 raise SummarizerError(
                     f"The summarizer {name} did not answer within {_shown(seconds)} seconds"
                 ) from None
+            finally:
+                for text in notes.texts:
+                    self.voice.warn(text)
         except SummarizerError as ex:
             if not is_needed or name == EXTRACTIVE:
                 raise
             self._count_failure(
-                f"{str(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
+                f"{_told(ex).rstrip('.')}. Using extractive, because the conversation would not fit"
             )
             return draft_compaction(plan, get_summarizer(EXTRACTIVE), trigger=trigger)
         return draft
 
-    def _summarizer(self, name: str, call: Call) -> Summarizer:
+    def _prefix(self, name: str, call: Call) -> Prefix | None:
+        if self.policy.reuse_cache and self._is_own(name, call):
+            return live_prefix(call.prompt)
+        return None
+
+    def _summarizer(self, name: str, call: Call, prefix: Prefix | None) -> Summarizer:
         # The conversation's key is for its own model and for no other.
         key = call.given.get("key") if self._is_own(name, call) else None
-        return get_summarizer(name, key=key, window=self._summarizer_window(name, call))
+        window = self._summarizer_window(name, call)
+        return get_summarizer(name, key=key, window=window, prefix=prefix)
 
     def _summarizer_window(self, name: str, call: Call) -> int | None:
         return self._window(call.model) if self._is_own(name, call) else None
@@ -384,11 +422,11 @@ class Session:
             with open_log(self.policy.log) as db:
                 check_writable(db)
 
-    def _store(self, source: Source, draft: Draft) -> Stored | None:
+    def _store(self, source: Source, draft: Draft, *, again: bool) -> Stored | None:
         if not self.policy.is_stored or self.policy.log is None:
             return None
         with open_log(self.policy.log) as db, uninterrupted():
-            return store_compaction(db, source, draft, again=True)
+            return store_compaction(db, source, draft, again=again)
 
     def _of(self, call: Call) -> Ongoing:
         conversation = call.conversation
@@ -400,7 +438,11 @@ class Session:
             with suppress(StoreError), self._log() as db:
                 if db:
                     model_id, messages = call.model.model_id, call.prompt.messages
-                    ongoing.meter.report(read_reported(db, conversation.id, model_id, messages))
+                    reported = read_reported(db, conversation.id, model_id, messages)
+                    known = read_known(db, model_id, messages, reported)
+                    if known != UNKNOWN:
+                        ongoing.meter.calibration = known
+                    ongoing.meter.report(reported)
             self._ongoing[id(conversation)] = ongoing
             weakref.finalize(conversation, self._ongoing.pop, id(conversation), None)
         return ongoing
@@ -509,15 +551,27 @@ def _typed(prompt: llm.Prompt) -> str:
 
 
 def _told(ex: Exception) -> str:
-    return str(ex) if isinstance(ex, CompactionError) else f"{type(ex).__name__}: {ex}"
+    if isinstance(ex, CompactionError):
+        return automatic_advice(str(ex))
+    return f"{type(ex).__name__}: {ex}"
 
 
 def _shown(seconds: float) -> str:
     return f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:g}"
 
 
-def _drafted(plan: Plan, summarizer: Summarizer, trigger: Trigger) -> Draft:
-    return draft_compaction(plan, summarizer, trigger=trigger)
+def _drafted(plan: Plan, summarizer: Summarizer, watch: Watch, trigger: Trigger) -> Draft:
+    return draft_compaction(plan, summarizer, watch=watch, trigger=trigger)
+
+
+class _Notes(Watch):
+    """Keeps what a summarizer in a thread of its own has to tell, until somebody listens."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
 
 
 def _inside(function: Callable[..., T], *arguments: Any) -> T:

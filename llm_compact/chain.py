@@ -14,7 +14,7 @@ from typing import Any
 
 import llm
 import sqlite_utils
-from llm.logs import LogStore
+from llm.logs import LogStore, message_hash
 from llm.parts import AttachmentPart, Message, Part, ToolResultPart
 
 COLUMNS = {
@@ -84,6 +84,41 @@ def load_chain(store: LogStore, tip: str) -> Chain:
         _, role, metadata = rows[hash]
         messages.append(Message(role, parts[hash], json.loads(metadata) if metadata else None))
     return Chain(messages, hashes)
+
+
+def chain_at(db: sqlite_utils.Database, tip: str) -> Chain:
+    """The same from a log that has the tables of this llm."""
+    return load_chain(LogStore(db), tip)  # type: ignore[no-untyped-call]
+
+
+def fragments_of(db: sqlite_utils.Database, tip: str) -> list[str]:
+    """The fragments that any message of a chain is stored by reference to."""
+    return [
+        row["content"]
+        for row in db.query(
+            "with recursive chain(hash) as (select ? union all "
+            "select parent_hash from messages join chain using (hash) "
+            "where parent_hash is not null) "
+            "select distinct fragments.id, content from chain "
+            "join parts on parts.message_hash = chain.hash "
+            "join part_fragments on part_fragments.part_id = parts.id "
+            "join fragments on fragments.id = part_fragments.fragment_id",
+            [tip],
+        )
+    ]
+
+
+def hashes_of(messages: Sequence[Message]) -> list[str]:
+    """The hashes under which the messages stand in the log, or will."""
+    hashes: list[str] = []
+    for message in messages:
+        hashes.append(message_hash(message, hashes[-1] if hashes else None))
+    return hashes
+
+
+def hash_of(messages: Sequence[Message]) -> str | None:
+    """The hash under which the last of the messages will stand in the log."""
+    return hashes_of(messages)[-1] if messages else None
 
 
 def _parts(db: sqlite_utils.Database, hashes: Sequence[str]) -> dict[str, list[Part]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 
-from .errors import SummarizerError
+from .errors import LONGER_SUMMARY, SummarizerError
 from .language import is_written_in, words
 from .redaction import redacted
 from .summary import Answer
@@ -150,6 +150,5 @@ def check_length(tokens: int, most: int) -> None:
     """Raises `SummarizerError` for a summary that is longer than it may be (tokens)."""
     if tokens > most:
         raise SummarizerError(
-            f"wrote {tokens:,} tokens, and only {most:,} are allowed. Allow more with "
-            "--max-summary, or use another model"
+            f"wrote {tokens:,} tokens, and only {most:,} are allowed. {LONGER_SUMMARY}"
         )

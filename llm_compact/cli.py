@@ -139,6 +139,12 @@ def compact() -> None:
     is_flag=True,
     help="Only shorten the large tool output in the older part; no summary, no model",
 )
+@click.option(
+    "--reuse-cache/--no-reuse-cache",
+    default=None,
+    help="Send the conversation as its model was sent it before, not a transcript: its provider "
+    "may have that in its cache. For a summary by the conversation's own model",
+)
 @_database_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done; call and write nothing")
 @click.option(
@@ -167,6 +173,7 @@ def run(
     check: str | None,
     database: str | None,
     prune_tools: bool,
+    reuse_cache: bool | None,
     dry_run: bool,
     from_original: bool,
     again: bool,
@@ -192,13 +199,15 @@ def run(
         llm compact -c --prune-tools
     """
     from . import display
-    from .compaction import carry_out, default_database, model_name
-    from .plan import plan_compaction
+    from .compaction import carry_out, default_database, model_name, reusable_prefix
+    from .log import open_log
+    from .plan import Wishes, plan_compaction
     from .settings import read_settings
-    from .store import open_log, read_source
+    from .source import read_source
     from .summarizers import examiner_name, get_summarizer, planned_calls
     from .summarizers.template import load_template
 
+    _check_no_mistyped_command(focus_words)
     if focus and focus_words:
         raise click.UsageError("Use either FOCUS or --focus")
     if conversation_id == "":
@@ -211,8 +220,7 @@ def run(
     with _refusals(shown), open_log(Path(database) if database else default_database()) as db:
         stored = read_settings()
         source = read_source(db, conversation_id)
-        plan = plan_compaction(
-            source,
+        wishes = Wishes(
             keep=keep or stored.keep,
             max_summary=max_summary or stored.max_summary,
             focus=focus or " ".join(focus_words) or None,
@@ -221,13 +229,15 @@ def run(
             again=again,
             prune_tools=prune_tools,
         )
+        plan = plan_compaction(source, wishes)
         if prune_tools:
-            _prune(db, plan, database, dry_run, again, json_output, quiet)
+            _prune(db, plan, database, dry_run, json_output, quiet)
             return
         own_prompt = load_template(template) if template else None
         name = model_name(source, model_id, own_prompt, stored.model)
+        prefix = reusable_prefix(db, plan, name, asked=reuse_cache, stored=stored.reuse_cache)
         if dry_run:
-            calls = planned_calls(name, plan.head, window)
+            calls = planned_calls(name, plan.head, window, prefix)
             if check is not None:
                 examiner_name(None if check == _SUMMARIZER else check, name)
                 calls += 1
@@ -237,12 +247,18 @@ def run(
                 display.show_plan(plan, name, calls)
             return
         summarizer = get_summarizer(
-            name, options=options, key=key, window=window, jobs=jobs, template=own_prompt
+            name,
+            options=options,
+            key=key,
+            window=window,
+            jobs=jobs,
+            template=own_prompt,
+            prefix=prefix,
         )
         if not quiet:
             display.show_start(plan, summarizer.name)
         asked = check == _SUMMARIZER or check or False
-        compaction = carry_out(db, plan, summarizer, watch=shown, check=asked, again=again)
+        compaction = carry_out(db, plan, summarizer, watch=shown, check=asked)
     shown.finish(compaction.summary)
     if json_output:
         display.show_json(display.compaction_json(compaction))
@@ -251,6 +267,24 @@ def run(
         display.show_done(compaction, database)
     if usage:
         display.show_usage(compaction.usage)
+
+
+def _check_no_mistyped_command(focus_words: tuple[str, ...]) -> None:
+    """Raises `click.UsageError` for a single word that is nearly the name of a command.
+
+    Whoever types `run` means a focus.
+    """
+    parent = click.get_current_context().parent
+    # What the group has taken for no command.
+    first = getattr(parent, "arg0", None)
+    if focus_words != (first,):
+        return
+    from difflib import get_close_matches
+
+    for name in get_close_matches(first, compact.commands, n=1, cutoff=0.8):
+        raise click.UsageError(
+            f"Did you mean llm compact {name}? With {first!r} as focus: llm compact run {first}"
+        )
 
 
 _OF_SUMMARIES = {
@@ -266,6 +300,7 @@ _OF_SUMMARIES = {
     "from_original": "--from-original",
     "check": "--check",
     "usage": "-u",
+    "reuse_cache": "--reuse-cache",
 }
 
 
@@ -286,7 +321,6 @@ def _prune(
     plan: Plan,
     database: str | None,
     dry_run: bool,
-    again: bool,
     json_output: bool,
     quiet: bool,
 ) -> None:
@@ -301,7 +335,7 @@ def _prune(
         elif not quiet:
             display.show_pruning(plan, draft.record)
         return
-    compaction = stored_compaction(db, plan.source, draft, again=again)
+    compaction = stored_compaction(db, plan, draft)
     if json_output:
         display.show_json(display.compaction_json(compaction))
     if not quiet:
@@ -361,8 +395,8 @@ def show(
     """
     Show a compaction: its record and its summary
 
-    ID is a compacted conversation, the turn of a compaction, or a conversation that was
-    compacted. Without it, the conversation that llm -c would continue.
+    ID is a compacted conversation, the turn of a compaction, or an original conversation, of
+    which the newest generation is shown. Without it, the conversation that llm -c would continue.
 
     Example usage:
 
@@ -427,15 +461,14 @@ def pin(
         llm compact pin 01jm8ec7aqh4gmn0xvxc3vqrqd
     """
     from . import display
-    from .pins import pins_from
-    from .store import store_pins
+    from .pins import pin_once, pins_from
 
     if conversation_id == "":
         raise click.UsageError("--cid is empty")
     with _log(database) as db:
         pins = pins_from(db, texts, conversation_id, is_continued=_continue, answers=response)
-        ids = store_pins(db, pins)
-    display.show_pinned(ids, pins)
+        pinned = pin_once(db, pins)
+    display.show_pinned(pinned)
 
 
 @compact.command(name="pins")  # type: ignore[untyped-decorator]
@@ -465,8 +498,8 @@ def pins(
         llm compact pins --cid 01jm8ec74wxsdatyn5pq1fp0s5
     """
     from . import display
+    from .pinned import read_pins
     from .pins import conversation_of
-    from .store import read_pins
 
     if all_ and conversation_id is not None:
         raise click.UsageError("Use either --all or --cid")
@@ -495,11 +528,12 @@ def unpin(pin_ids: tuple[str, ...], database: str | None) -> None:
         llm compact unpin 01m8pe0r6w2zqkbm1dn1hq5s4v
     """
     from . import display
-    from .store import remove_pins
+    from .pinned import remove_pins
 
+    ids = list(dict.fromkeys(pin_ids))
     with _log(database) as db:
-        remove_pins(db, pin_ids)
-    display.show_change(f"Unpinned {', '.join(pin_ids)}")
+        remove_pins(db, ids)
+    display.show_change(f"Unpinned {', '.join(ids)}")
 
 
 @contextmanager
@@ -507,7 +541,7 @@ def _log(database: str | None) -> Iterator[sqlite_utils.Database]:
     """The log of a command that makes no summary, and what goes wrong with it."""
     from .compaction import default_database
     from .errors import CompactionError
-    from .store import open_log
+    from .log import open_log
 
     try:
         with open_log(Path(database) if database else default_database()) as db:
@@ -592,6 +626,8 @@ def settings_set(name: str, value: str) -> None:
     model           Model that writes summaries, or 'extractive' for none
     keep            How much stays verbatim: 2x, 6m, 8k or 20%
     max-summary     Longest summary that is accepted: 1k or 5%
+    reuse-cache     Whether a summary by the conversation's own model is made from
+                    what its provider may have in its cache: on or off
     window.MODEL    Context window of a model in tokens, e.g. 32k
 
     Example usage:

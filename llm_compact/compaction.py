@@ -18,20 +18,16 @@ from llm.utils import monotonic_ulid
 
 from .check import check_language, check_length, harmless, summary_text
 from .errors import CheckFailed, NothingToCompact, SummarizerError
+from .log import check_writable, open_log
 from .pins import with_pins
-from .plan import Plan, plan_compaction
+from .plan import Plan, Wishes, plan_compaction
+from .prefix import Prefix, logged_prefix
 from .redaction import redacted, secrets_in, texts_of, without_secrets
 from .rules import rules_tokens, with_rules
-from .store import (
-    Draft,
-    Record,
-    Source,
-    check_writable,
-    open_log,
-    read_source,
-    store_compaction,
-)
-from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider
+from .schema import Record
+from .source import Source, read_source
+from .store import Draft, store_compaction
+from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider, is_own_model
 from .summarizers.template import load_template
 from .summary import Answer, Head, Summarizer, Usage, Watch, is_record_line, with_record_line
 from .tokens import (
@@ -66,7 +62,7 @@ class Compaction(Record):
     @property
     def usage(self) -> Usage:
         """What the summarizer used."""
-        return Usage(self.input_tokens, self.output_tokens, self.calls)
+        return Usage(self.input_tokens, self.output_tokens, self.calls, self.cached_tokens)
 
 
 def compact(
@@ -86,6 +82,7 @@ def compact(
     pins: Sequence[str] = (),
     check: bool | str = False,
     prune_tools: bool = False,
+    reuse_cache: bool = False,
     again: bool = False,
 ) -> Compaction:
     """Compact a logged conversation, as `llm compact` does, and return what came of it.
@@ -99,40 +96,41 @@ def compact(
     in this and in every later generation. `check` asks a model for facts of the summarized part
     before anything is stored: the summarizer with `True`, or the one that is named. With
     `prune_tools` there is no summary and no summarizer: only the large tool output in the older
-    part is shortened.
+    part is shortened. With `reuse_cache` the conversation's own model is sent the conversation as
+    it was sent before and not a transcript, so that its provider's cache of it is of use.
 
     Raises a `CompactionError` and writes nothing where it can't be done well; `ValueError` for
     text that is no size.
     """
-    keep_size = parse_keep(keep) if keep else None
-    longest = parse_length(max_summary) if max_summary else None
+    wishes = Wishes(
+        keep=parse_keep(keep) if keep else None,
+        max_summary=parse_length(max_summary) if max_summary else None,
+        focus=focus,
+        from_original=from_original,
+        pins=pins,
+        again=again,
+        prune_tools=prune_tools,
+    )
     window_tokens = parse_tokens(window) if window else None
     with open_log(Path(database) if database else default_database()) as db:
         source = read_source(db, conversation_id)
-        plan = plan_compaction(
-            source,
-            keep=keep_size,
-            max_summary=longest,
-            focus=focus,
-            from_original=from_original,
-            pins=pins,
-            again=again,
-            prune_tools=prune_tools,
-        )
+        plan = plan_compaction(source, wishes)
         if prune_tools:
             from .prune import draft_pruning
 
-            return stored_compaction(db, source, draft_pruning(plan), again=again)
+            return stored_compaction(db, plan, draft_pruning(plan))
         own_prompt = load_template(template) if template else None
+        name = model_name(source, model, own_prompt)
         summarizer = get_summarizer(
-            model_name(source, model, own_prompt),
+            name,
             options=list((options or {}).items()),
             key=key,
             window=window_tokens,
             jobs=jobs,
             template=own_prompt,
+            prefix=reusable_prefix(db, plan, name, asked=reuse_cache),
         )
-        return carry_out(db, plan, summarizer, check=check, again=again)
+        return carry_out(db, plan, summarizer, check=check)
 
 
 def model_name(
@@ -140,6 +138,37 @@ def model_name(
 ) -> str:
     """Who summarizes: the model asked for, the template's, the stored, the conversation's own."""
     return model or (template and template.model) or stored or source.model_id
+
+
+def reusable_prefix(
+    db: sqlite_utils.Database,
+    plan: Plan,
+    name: str,
+    *,
+    asked: bool | None,
+    stored: bool = False,
+) -> Prefix | None:
+    """What is needed to send the conversation as it was, where that is wanted.
+
+    What is stored holds where nobody says otherwise, and where it can be done. Raises
+    `SummarizerError` where somebody asks for it and no cache can have what would be sent.
+    """
+    model_id, is_sent = plan.source.model_id, plan.head.sent is not None
+    if asked is False or not (asked or stored):
+        return None
+    if is_sent and is_own_model(name, model_id):
+        return logged_prefix(db, plan.source.id)
+    if not asked:
+        return None
+    if not is_sent:
+        raise SummarizerError(
+            "The messages that --from-original summarizes are not sent any more, so they are in "
+            "no cache. Leave out --reuse-cache or --from-original"
+        )
+    raise SummarizerError(
+        f"{name} can't use what the provider of {model_id} has in its cache. Leave out "
+        f"--reuse-cache, or summarize with -m {model_id}"
+    )
 
 
 def default_database() -> Path:
@@ -154,7 +183,6 @@ def carry_out(
     *,
     watch: Watch | None = None,
     check: bool | str = False,
-    again: bool = False,
 ) -> Compaction:
     """Summarize, check and store. `watch` is told how the summary comes about.
 
@@ -172,21 +200,22 @@ def carry_out(
         raise SummarizerError(f"{ex}. Nothing was written") from ex
     except CheckFailed as ex:
         raise CheckFailed(f"{ex}. Nothing was written") from ex
-    return stored_compaction(db, plan.source, draft, again=again)
+    return stored_compaction(db, plan, draft)
 
 
-def stored_compaction(
-    db: sqlite_utils.Database, source: Source, draft: Draft, *, again: bool = False
-) -> Compaction:
-    """Store a draft, and tell what it is now. Raises `StoreError`; then nothing was written."""
+def stored_compaction(db: sqlite_utils.Database, plan: Plan, draft: Draft) -> Compaction:
+    """Store a plan's draft, and tell what it is now.
+
+    Raises `StoreError`; then nothing was written.
+    """
     with uninterrupted():
-        stored = store_compaction(db, source, draft, again=again)
+        stored = store_compaction(db, plan.source, draft, again=plan.wishes.again)
     return Compaction(
         **vars(draft.record),
         id=stored.conversation_id,
         turn_id=draft.turn_id,
-        source_id=source.id,
-        model=source.model_id,
+        source_id=plan.source.id,
+        model=plan.source.model_id,
         summary=draft.summary,
         is_newest=stored.is_newest,
     )
@@ -217,7 +246,7 @@ def draft_compaction(
         generation=plan.generation,
         trigger=trigger,
         summarizer=summarizer.name,
-        prompt_version=summarizer.prompt_version,
+        prompt_version=answer.prompt_version or summarizer.prompt_version,
         instructions=plan.head.focus,
         messages_summarized=plan.messages_summarized,
         messages_kept=plan.messages_kept,
@@ -229,6 +258,7 @@ def draft_compaction(
         input_tokens=answer.usage.input,
         output_tokens=answer.usage.output,
         calls=answer.usage.calls,
+        cached_tokens=answer.usage.cached,
         duration_ms=duration_ms,
         datetime_utc=date.isoformat(),
         **_values(plan, summary),

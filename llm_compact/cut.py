@@ -160,6 +160,8 @@ def _no_cut(body: Sequence[Message]) -> CompactionError:
             "The conversation ends in a tool call that has no result yet, and there is nothing "
             "before it to summarize. Let the call finish first"
         )
+    if not requests(body):
+        return NothingToCompact("Nothing to compact: nothing was asked yet")
     if len(requests(body)) > 1:
         return NothingToCompact(
             "Nothing to compact: every cut would part a tool call from its result"

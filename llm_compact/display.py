@@ -24,11 +24,14 @@ from llm.parts import (
 from llm.utils import token_usage_string
 
 from .compaction import Compaction
-from .pins import pinned_tokens
+from .conversation import history_of
+from .pins import Pinned, pinned_tokens
 from .placeholder import PRUNE_TOOLS
 from .plan import Plan
 from .records import LoggedCompaction
-from .store import Draft, Record, Said, Source, Stored
+from .schema import Record
+from .source import Source
+from .store import Draft, Stored
 from .summary import Usage, Watch
 from .transcript import attachment_line
 from .vocabulary import counter
@@ -44,6 +47,7 @@ class Shown(Watch):
     def __init__(self, *, summary: bool, progress: bool) -> None:
         self._summary = summary
         self._streams = summary and is_terminal()
+        self._notes = progress
         self._progress = progress and sys.stderr.isatty()
         self._told = ""
 
@@ -57,6 +61,10 @@ class Shown(Watch):
             click.secho(f"\r{done:,} of about {calls:,} calls", dim=True, err=True, nl=False)
             if done >= calls:
                 click.echo(err=True)
+
+    def note(self, text: str) -> None:
+        if self._notes:
+            click.echo(text, err=True)
 
     def finish(self, summary: str) -> None:
         """Show what was not shown on the way: all of it, or how what came was changed."""
@@ -117,8 +125,11 @@ class Terminal:
                 original = f". Go on: llm -c{self._where} --cid {stored.conversation_id}{original}"
         self._line(
             f"Compacted {record.tokens_before:,} -> {record.tokens_after:,} tokens "
-            f"({_parts(record)}) with {record.summarizer}{original}"
+            f"({_parts(record)}) with {record.summarizer}{_cached(record)}{original}"
         )
+
+    def moved(self, conversation_id: str, newest: str) -> None:
+        self._line(f"{conversation_id} was compacted by another process, going on in {newest}")
 
     def warn(self, text: str) -> None:
         self._line(text)
@@ -162,7 +173,7 @@ def show_done(compaction: Compaction, database: str | None) -> None:
     go_on = "" if is_picked else f"Go on: llm -c{where}{'' if c.is_newest else f' --cid {c.id}'}. "
     click.echo(
         f"Compacted {c.tokens_before:,} -> {c.tokens_after:,} tokens "
-        f"({_parts(c)}) with {c.summarizer}. New conversation: {c.id}. {go_on}"
+        f"({_parts(c)}) with {c.summarizer}{_cached(c)}. New conversation: {c.id}. {go_on}"
         f"Original: llm -c{where} --cid {shlex.quote(c.source_id)}",
         err=True,
     )
@@ -172,6 +183,12 @@ def show_done(compaction: Compaction, database: str | None) -> None:
         click.echo(f"Not carried over: {told}; llm compact show{which} --lost", err=True)
 
 
+def _cached(record: Record) -> str:
+    if not record.cached_tokens:
+        return ""
+    return f" ({record.cached_tokens:,} tokens of its input were cached)"
+
+
 def show_check(compaction: Compaction) -> None:
     """What a check has come to, if there was one."""
     told = _check(compaction)
@@ -179,7 +196,7 @@ def show_check(compaction: Compaction) -> None:
         click.echo(f"Checked with {told}", err=True)
 
 
-def _check(record: Record | LoggedCompaction) -> str | None:
+def _check(record: Record) -> str | None:
     c = record
     if c.check_model is None or c.check_asked is None or c.check_passed is None:
         return None
@@ -198,8 +215,13 @@ def _check(record: Record | LoggedCompaction) -> str | None:
 
 def show_usage(usage: Usage) -> None:
     """The summarizer's tokens, worded as llm does."""
-    used = token_usage_string(usage.input, usage.output, None) or "not reported"
+    used = _usage(usage.input, usage.output, usage.cached) or "not reported"
     click.secho(f"Token usage: {used}", fg="yellow", bold=True, err=True)
+
+
+def _usage(input: int | None, output: int | None, cached: int | None) -> str:
+    details = None if cached is None else {"cached_tokens": cached}
+    return str(token_usage_string(input, output, details))
 
 
 def show_json(data: dict[str, Any] | list[dict[str, Any]]) -> None:
@@ -224,7 +246,8 @@ def compaction_json(compaction: Compaction) -> dict[str, Any]:
         "tokens_after": c.tokens_after,
         "summary_tokens": c.summary_tokens,
         "summary": c.summary,
-        "usage": dataclasses.asdict(c.usage),
+        "usage": {"input": c.input_tokens, "output": c.output_tokens, "calls": c.calls},
+        "cached_tokens": c.cached_tokens,
         "duration_ms": c.duration_ms,
         "values_found": c.values_found,
         "values_lost": c.values_lost,
@@ -250,7 +273,8 @@ def plan_json(plan: Plan, summarizer: str, calls: int) -> dict[str, Any]:
         "exchanges_kept": plan.exchanges_kept,
         "tokens_before": plan.tokens_before,
         "tokens_summarized": plan.tokens_summarized,
-        "tokens_kept": plan.tokens_kept,
+        "tokens_kept": plan.tokens_tail,
+        "tokens_system": plan.tokens_system,
         "calls": calls,
         "counted_by": _counted_by(plan),
     }
@@ -263,16 +287,33 @@ def show_plan(plan: Plan, summarizer: str, calls: int) -> None:
         f"Would compact conversation {plan.source.id} (generation {plan.generation}) "
         f"with {summarizer} in {about}"
     )
+    system = len(history_of(plan.source.messages).system)
+    messages = plan.messages_summarized + plan.messages_kept + system
     rows = [
-        ("now", plan.tokens_before, len(plan.source.messages), None),
-        ("summarized", plan.tokens_summarized, plan.messages_summarized, plan.exchanges_summarized),
-        ("kept", plan.tokens_kept, plan.messages_kept, plan.exchanges_kept),
+        (
+            # Where all generations are summarized anew, it is about all of them.
+            "now" if messages == len(plan.source.messages) else "in all",
+            plan.tokens_before,
+            _count(messages, "message"),
+        ),
+        (
+            "summarized",
+            plan.tokens_summarized,
+            f"{_count(plan.messages_summarized, 'message')}, "
+            f"{_count(plan.exchanges_summarized, 'exchange')}",
+        ),
+        (
+            "kept",
+            plan.tokens_tail,
+            f"{_count(plan.messages_kept, 'message')}, {_count(plan.exchanges_kept, 'exchange')}",
+        ),
     ]
-    for name, tokens, messages, exchanges in rows:
-        counted = _count(messages, "message")
-        if exchanges is not None:
-            counted += f", {_count(exchanges, 'exchange')}"
-        click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({counted})")
+    if plan.tokens_system:
+        with_each = "and what goes with each request" if plan.calibration.overhead else ""
+        told = ", ".join(filter(None, [_count(system, "message") if system else "", with_each]))
+        rows.append(("system", plan.tokens_system, told))
+    for name, tokens, told in rows:
+        click.echo(f"{name + ':':<12}{tokens:>9,} tokens  ({told})")
     if plan.head.pins:
         pinned = plan.calibration.tokens(pinned_tokens(plan.head.pins, plan.head.language))
         click.echo(f"{'pinned:':<12}{pinned:>9,} tokens  ({_count(len(plan.head.pins), 'pin')})")
@@ -349,14 +390,14 @@ def _columns(c: LoggedCompaction) -> tuple[str, ...]:
 
 def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -> None:
     """What `llm compact show` prints: the record, and the summary below it."""
-    used = token_usage_string(c.input_tokens, c.output_tokens, None)
+    used = _usage(c.input_tokens, c.output_tokens, c.cached_tokens)
     took = f"{(c.duration_ms or 0) / 1_000:,.1f} s"
     rows = [
         ("conversation", f"{c.conversation_id} {_one_line(c.name or '')}"),
         ("lineage", " -> ".join(lineage)),
         ("compacted", f"{_minute(c.datetime_utc)} UTC, generation {c.generation}, {c.trigger}"),
         ("tokens", f"{c.tokens_before:,} -> {c.tokens_after:,} (summary: {c.summary_tokens:,})"),
-        ("summarized", f"{_parts(c)} ({c.messages_summarized:,} and {c.messages_kept:,} messages)"),
+        *_told_parts(c),
         ("summarizer", ", ".join(filter(None, [c.summarizer, _count(c.calls or 0, "call"), took]))),
         ("usage", used if c.calls else None),
         ("instructions", c.instructions),
@@ -368,6 +409,19 @@ def show_compaction(c: LoggedCompaction, lineage: Sequence[str], summary: str) -
             _output(f"{name + ':':<14}{told.rstrip()}")
     if summary:
         _output(f"\n{summary}")
+
+
+def _told_parts(c: LoggedCompaction) -> list[tuple[str, str]]:
+    if c.summarizer == PRUNE_TOOLS:
+        return [("shortened", f"tool output in {_count(c.messages_summarized, 'message')}")]
+    return [
+        ("summarized", _exchanges_and_messages(c.exchanges_summarized, c.messages_summarized)),
+        ("kept", _exchanges_and_messages(c.exchanges_kept, c.messages_kept)),
+    ]
+
+
+def _exchanges_and_messages(exchanges: int, messages: int) -> str:
+    return f"{_count(exchanges, 'exchange')} ({_count(messages, 'message')})"
 
 
 def _not_carried(c: LoggedCompaction) -> str | None:
@@ -409,8 +463,8 @@ def _shown_part(part: Part) -> str:
 def logged_json(compaction: LoggedCompaction) -> dict[str, Any]:
     """A logged compaction as `list --json` and `show --json` print it."""
     data = dataclasses.asdict(compaction)
-    data["id"], data["source_id"] = data.pop("conversation_id"), data.pop("source_conversation_id")
-    return data
+    ids = {"id": data.pop("conversation_id"), "source_id": data.pop("source_conversation_id")}
+    return ids | data
 
 
 def show_pins(pins: Sequence[Mapping[str, Any]]) -> None:
@@ -423,10 +477,11 @@ def show_pins(pins: Sequence[Mapping[str, Any]]) -> None:
         click.echo("Nothing is pinned.", err=True)
 
 
-def show_pinned(ids: Sequence[str], pins: Sequence[Said]) -> None:
+def show_pinned(pins: Sequence[Pinned]) -> None:
     """The closing lines of `llm compact pin`."""
-    for id, pin in zip(ids, pins, strict=True):
-        click.echo(f"Pinned as {id} in conversation {pin.conversation_id}", err=True)
+    for pin in pins:
+        told = "Pinned" if pin.is_new else "Already pinned"
+        click.echo(f"{told} as {pin.id} in conversation {pin.conversation_id}", err=True)
 
 
 def _minute(datetime_utc: str) -> str:
@@ -444,15 +499,16 @@ def _counted_by(plan: Plan) -> str:
     return name if plan.calibration.newest is None else f"provider and {name}"
 
 
-def _parts(record: Record | LoggedCompaction) -> str:
+def _parts(record: Record) -> str:
     c = record
     if c.summarizer == PRUNE_TOOLS:
         return f"tool output shortened in {_count(c.messages_summarized, 'message')}"
-    summarized = _count(c.exchanges_summarized, "exchange")
     # A cut inside the only exchange summarizes messages, and no whole exchange.
     if not c.exchanges_summarized:
-        summarized = _count(c.messages_summarized, "message")
-    return f"{summarized} summarized, {c.exchanges_kept:,} kept"
+        summarized, kept = _count(c.messages_summarized, "message"), f"{c.messages_kept:,}"
+    else:
+        summarized, kept = _count(c.exchanges_summarized, "exchange"), f"{c.exchanges_kept:,}"
+    return f"{summarized} summarized, {kept} kept"
 
 
 def _count(number: int, noun: str) -> str:

@@ -18,7 +18,8 @@ from .questions import (
     with_facts,
     wrong_answers,
 )
-from .store import Draft, Record
+from .schema import Record
+from .store import Draft
 from .summarizers import has_same_provider
 from .summarizers.model import ModelSummarizer
 from .summary import Summarizer, Usage
@@ -155,6 +156,7 @@ class Examination:
                 record,
                 input_tokens=_sum([usage.input for usage in usages]),
                 output_tokens=_sum([usage.output for usage in usages]),
+                cached_tokens=_sum([usage.cached for usage in usages]),
                 calls=sum(usage.calls for usage in usages),
                 duration_ms=record.duration_ms + duration_ms,
                 check_model=self.examiner.name,
@@ -182,7 +184,7 @@ class Examination:
 
 
 def _usage(record: Record) -> Usage:
-    return Usage(record.input_tokens, record.output_tokens, record.calls)
+    return Usage(record.input_tokens, record.output_tokens, record.calls, record.cached_tokens)
 
 
 def _sum(reported: Sequence[int | None]) -> int | None:

@@ -43,11 +43,14 @@ _TRUST = {
     "error": 2.0,
     "kebab": 0.3,
     "pair": 0.3,
-    "place": 0.2,
+    "range": 0.4,
+    "small": 0.2,
     "time": 0.3,
     "uuid": 0.6,
     "word": 0.3,
 }
+# "pre-existing" and "and/or" are written by people, and in the documents that tools print.
+_PROSE = frozenset({"user", "assistant", "result"})
 _PROSAIC = frozenset({"kebab", "pair"})
 
 # A text is cut into candidates in one simple pass, and each different one is looked at once: one
@@ -59,7 +62,12 @@ _WINDOWS_PATH = re.compile(r"(?<![\w/.-])[A-Za-z]:\\[\w\\.+-]+", re.ASCII)
 _ESCAPED = re.compile(r"\\[nrt\"]")
 _INLINE_CODE = re.compile(r"(?<!`)`([^`\n]{2,100})`(?!`)")
 _COMMAND_KEYS = frozenset({"command", "cmd", "script"})
+_PLACE_KEY = re.compile(r"(?:.*_)?(?:line|lines|lineno|line_?numbers?|offset|limit|view_range)")
+"The arguments that say which lines of a file."
 _LONGEST_COMMAND = 120
+# "s/old/new/" is no path, and "/old/new" is none of it.
+_SUBSTITUTION = re.compile(r"(?<![\w/.-])s([/|#])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1")
+_BULLETS = re.compile(r"^(?:[-*•] )+")
 
 # What stands beside a space, or beside letters of other scripts, is no candidate by itself. Each
 # begins with a digit, which is found fast; what stands before it is looked at afterwards.
@@ -70,7 +78,9 @@ _AMOUNT = re.compile(
     r"|(?<=\d)\d?:\d\d\s?[ap]m\b"
     r"|(?<=\d)\d{0,15}(?:,\d{3}){0,5}(?:\.\d{1,15})?(?:"
     r"\s?(?:%|(?:ms|s|sec|min|h|hours?|days?|KB|MB|GB|TB|kB|px|tokens?|USD|EUR|km|m|kg|°C)(?!\w))"
-    r"|\s?(?:元|块|円|원|个|人|岁|歳|分钟|小时|公里|米|平方米|分|点|号|번|개|명)"
+    r"|\s?(?:元|块|円|원|岁|歳|分钟|小时|公里|米|平方米|分|点|号)"
+    # "3개" is a word of prose like "three of them", and "30개" is a figure.
+    r"|(?<=\d\d)\s?(?:个|人|개|명|번)"
     r"|年\d{1,2}月(?:\d{1,2}日)?|月\d{1,2}日)"
     r"|(?<=\d)\d{0,2}(?:,\d{3}){1,5}(?:\.\d{1,15})?(?![\w,])"
     r")",
@@ -89,9 +99,16 @@ _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+", re.ASCII)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _HASH = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{7,64}")
 _CODE = re.compile(r"(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{4,16}")
+_HEX = re.compile(r"#[0-9a-fA-F]{6}(?:[0-9a-fA-F]{2})?|0x[0-9a-fA-F]{3,}")
+"A colour, or an address."
 _TICKET = re.compile(r"[A-Z][A-Z0-9]+-\d+|#\d+")
+_PHONE = re.compile(r"\+?(?:1-)?\d{2,4}(?:-\d{2,5}){2,3}")
+_RANGE = re.compile(r"\d{2,6}-\d{2,6}")
+_SLUG = re.compile(r"(?=.*\d{3})(?=.*[A-Za-z])\w+(?:-\w+)+", re.ASCII)
+"Words with a number, which only an id has: sess-1234, 2026-01-21-test."
 _NAME = re.compile(
-    r"[A-Za-z]\w*(?:_\w+)+|[a-z]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z]+[a-z0-9]+){2,}|[A-Z][a-z0-9]+[A-Z]+"
+    r"[A-Za-z]\w*(?:_\w+)+|[a-z]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z]+[a-z0-9]+){2,}[A-Z]*"
+    r"|[A-Z]+[a-z0-9]+[A-Z]+"
     r"|[A-Za-z]{2,}\d+|_\w*[a-z]\w*",
     re.ASCII,
 )
@@ -106,6 +123,7 @@ _FILE = re.compile(
     re.ASCII,
 )
 _PATH = re.compile(r"(?:~|\.{1,2})?(?:/?[\w@.+-]+)(?:/[\w@.+-]+)*/?", re.ASCII)
+_DECIMAL = re.compile(r"\d*(?:\.\d+)+")
 _ROOTS = re.compile("etc|tmp|usr|var|opt|home|root|srv|mnt|data|dev|proc|app")
 
 _ERROR = re.compile(
@@ -136,16 +154,23 @@ _KINDS = {
     "time": _TIME,
     "version": _VERSION,
     "bare": _NUMBER,
+    "range": _RANGE,
     "uuid": _UUID,
     "hash": _HASH,
     "code": _CODE,
+    "hex": _HEX,
     "ticket": _TICKET,
+    "phone": _PHONE,
+    "slug": _SLUG,
     "path": _FILE,
     "name": _NAME,
     "dotted": _DOTTED,
     "kebab": _KEBAB,
 }
+_HYPHENED = frozenset({"flag", "date", "range", "uuid", "phone", "slug", "kebab"})
+_UNHYPHENED = {kind: pattern for kind, pattern in _KINDS.items() if kind not in _HYPHENED}
 _TRAILING = ".,:;!?"
+_PIECES = re.compile(r"[A-Z]?[a-z]{1,6}|[A-Z]{1,4}|\d{1,3}|[^\w\s]+")
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u4e00-\u9fff]")
 
 
@@ -179,6 +204,8 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
             found = _found(source, text)
             if source == "result" and age < _FRESH:
                 found += _quoted_errors(text)
+            if not found:
+                continue
             weight = _WEIGHTS[source] * recency * min(1.0, (_MANY / max(1, len(found))) ** 0.5)
             is_used = source != "result"
             is_argument = source == "argument" and len(found) == 1
@@ -195,27 +222,39 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
 
 
 def _score(value: str, use: _Use) -> float:
-    # The weightiest use says that a value matters; each further one says it again, more quietly.
-    # Long values take the room of several short ones.
-    return float((use.most + math.log1p(use.total)) / len(value) ** 0.3)
+    # The weightiest use says that a value matters; the others say it again, more quietly. A value
+    # of many tokens takes the room of several others, and tokens are about what this counts.
+    tokens = len(_PIECES.findall(value)) or 1
+    return (use.most + 2 * math.log1p(use.total)) / math.sqrt(tokens)
 
 
 def _found(source: str, text: str) -> list[tuple[str, str]]:
-    values = exact_values(text)
-    if source == "command":
-        if " " in text and len(text) <= _LONGEST_COMMAND and "\n" not in text:
-            values.append((text, "command"))
-    elif source in ("user", "assistant"):
-        # People write "pre-existing" and "and/or" in prose.
-        values = [found for found in values if found[1] not in _PROSAIC]
-        if "`" in text:
-            coded = (found for code in _INLINE_CODE.findall(text) for found in _coded(code))
-            values = list(dict.fromkeys([*values, *coded]))
-    return values
+    if source == "position":
+        return []
+    values = exact_values(_SUBSTITUTION.sub(r" \2 \3 ", text) if source == "command" else text)
+    kinds = {kind for _, kind in values}
+    if source in _PROSE and not kinds.isdisjoint(_PROSAIC):
+        values = [found for value, kind in values for found in _without_prose(value, kind)]
+    more: list[tuple[str, str]] = []
+    if "dotted" in kinds:
+        # In "state.started_at" it is "started_at" that has a meaning elsewhere.
+        members = [value.rpartition(".")[2] for value, kind in values if kind == "dotted"]
+        more += (found for member in members for found in _classified(member))
+    if source == "command" and " " in text and len(text) <= _LONGEST_COMMAND and "\n" not in text:
+        more.append((text, "command"))
+    elif source in ("user", "assistant") and "`" in text:
+        more += (found for code in _INLINE_CODE.findall(text) for found in _coded(code))
+    return list(dict.fromkeys([*values, *more])) if more else values
+
+
+def _without_prose(value: str, kind: str) -> tuple[tuple[str, str], ...]:
+    if kind == "pair":
+        return tuple(found for name in value.split("/") for found in _classified(name))
+    return () if kind == "kebab" else ((value, kind),)
 
 
 def _quoted_errors(text: str) -> list[tuple[str, str]]:
-    lines = dict.fromkeys(error_lines(text)[-2:])
+    lines = dict.fromkeys(_BULLETS.sub("", line, 1) for line in error_lines(text)[-2:])
     return [(line, "error") for line in lines if line in text and len(line) <= _LONGEST_COMMAND]
 
 
@@ -234,7 +273,8 @@ def exact_values(text: str) -> list[tuple[str, str]]:
     """(value, kind) for each different exact value in a text.
 
     The kinds: path, pair (of words, which may be a path), url, email, uuid, hash, code, ticket,
-    version, date, time, amount, bare (a number without a unit), place (the number of a line),
+    version, date, time, amount, bare (a number without a unit), small (one of three digits,
+    or in front of a colon), range, phone, hex (a colour or an address), slug (words with a number),
     flag, name, dotted, kebab. Ranking adds word and command (quoted as code) and error.
     """
     text = _ends(text)
@@ -271,18 +311,27 @@ def _classified(candidate: str) -> tuple[tuple[str, str], ...]:
     if not 1 < len(value) <= LONGEST:
         return ()
     kind = _kind(value)
+    if kind == "bare":
+        kind = "small" if len(value) == 3 or candidate[-1] == ":" else kind
     if kind:
-        is_place = kind == "bare" and (len(value) == 3 or candidate.endswith(":"))
-        return ((value, "place" if is_place else kind),)
-    if value[0] == "#":
-        return _classified(value[1:])
-    for separator in "=:/":
+        return ((value, kind),)
+    if value[0] in "#.":
+        return _classified(value.lstrip("#."))
+    for separator in "=:/.":
         if separator in value:
-            # "src/a.py:17:" names a line, which the next edit moves.
-            mark = ":" if separator == ":" else ""
-            parts = (part + mark for part in value.split(separator))
+            parts = value.split(separator)
+            if separator == ":" and _names_a_line(parts[0]):
+                parts = [part for part in parts if not part.isdigit()]
+            elif separator == ".":
+                # What is not all of a number is none of it: "0-85-42.1-85-89z" draws a line.
+                parts = [part for part in parts if not part[:1].isdigit()]
             return tuple(found for part in parts for found in _classified(part))
     return ()
+
+
+def _names_a_line(start: str) -> bool:
+    """Whether "src/a.py:17:" or "17:import re" begins so. The next edit moves the line."""
+    return start.isdigit() or _kind(start) == "path"
 
 
 def _kind(value: str) -> str | None:
@@ -291,7 +340,7 @@ def _kind(value: str) -> str | None:
         return _kind_of_path(value)
     if "@" in value and _EMAIL.fullmatch(value):
         return "email"
-    for kind, pattern in _KINDS.items():
+    for kind, pattern in (_KINDS if "-" in value else _UNHYPHENED).items():
         if pattern.fullmatch(value):
             return kind
     return None
@@ -309,8 +358,10 @@ def _kind_of_path(value: str) -> str | None:
         return "path"
     if value.startswith("/"):
         return "path" if len(names) > 1 or _ROOTS.fullmatch(names[0]) else None
-    is_named = all(len(name) > 1 for name in names)
-    if _FILE.fullmatch(names[-1]) or (is_named and len(names) > 2):
+    if _FILE.fullmatch(names[-1]):
+        return "path"
+    is_named = all(len(name) > 1 and not _DECIMAL.fullmatch(name) for name in names)
+    if is_named and len(names) > 2:
         return "path"
     return "pair" if is_named and len(names) == 2 else None
 
@@ -352,6 +403,8 @@ def texts_of(message: Message) -> Iterator[tuple[str, str]]:
                 )
                 if key in _COMMAND_KEYS:
                     yield "command", argument
+                elif _PLACE_KEY.fullmatch(key):
+                    yield "position", argument
                 else:
                     yield "argument" if len(argument.split(None, 1)) == 1 else "call", argument
         elif isinstance(part, ToolResultPart):

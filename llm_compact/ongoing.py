@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import llm
 from llm.parts import Message
@@ -13,7 +12,9 @@ from llm.parts import Message
 from .conversation import history_of, text_of
 from .meter import Meter
 from .placeholder import restored
-from .store import Draft, PrunedDraft, Source
+from .prefix import tools_tokens
+from .source import Source, stripped_fragment
+from .store import Draft, PrunedDraft
 from .tokens import count_text
 from .turns import AnyConversation
 
@@ -61,14 +62,8 @@ class Ongoing:
 
 def overhead_of(prompt: llm.Prompt) -> int:
     """The plain count of what goes with each request and belongs to no message."""
-    schemas: list[dict[str, Any]] = [
-        {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-        for tool in prompt.tools
-        if isinstance(tool, llm.Tool)
-    ]
-    if prompt.schema:
-        schemas.append({"schema": prompt.schema})
-    return sum(count_text(json.dumps(schema, default=str)) for schema in schemas)
+    schema = count_text(json.dumps({"schema": prompt.schema}, default=str)) if prompt.schema else 0
+    return tools_tokens(prompt.tools) + schema
 
 
 def name_of(messages: Sequence[Message]) -> str | None:
@@ -88,6 +83,12 @@ def fragments_of(conversation: AnyConversation, prompt: llm.Prompt) -> list[str]
         dict.fromkeys(
             fragment
             for each in prompts
-            for fragment in [*(each.fragments or []), *(each.system_fragments or [])]
+            for fragment in [
+                *(each.fragments or []),
+                *(
+                    stripped_fragment(system, getattr(system, "source", None))
+                    for system in each.system_fragments or []
+                ),
+            ]
         )
     )

@@ -95,6 +95,11 @@ def _policy(given: dict[str, Any], llm_options: dict[str, Any], *, is_chat: bool
     """The policy of a call: options, then the environment, then what is stored."""
     from .settings import read_settings
 
+    if given[_MODEL] and _is_option(_MODEL):
+        from .summarizers import check_summarizer
+
+        # Who names it here must not hear of a slip only when the conversation has grown.
+        check_summarizer(given[_MODEL])
     # Who switches it off needs no settings, and may have broken them.
     if not is_chat and str(given[_THRESHOLD]).strip().lower() == "off":
         return None
@@ -118,6 +123,7 @@ def _policy(given: dict[str, Any], llm_options: dict[str, Any], *, is_chat: bool
         summarizer=given[_MODEL] or stored.model,
         keep=_read(_KEEP, given, parse_keep) or stored.keep,
         max_summary=stored.max_summary,
+        reuse_cache=stored.reuse_cache,
         window=_read(_WINDOW, given, parse_tokens),
         log=Path(database) if database else default_database(),
         is_stored=is_chat or _is_logged(llm_options),
@@ -174,7 +180,7 @@ def _newest_generation(policy: Policy, conversation_id: str | None) -> str | Non
     `llm -c` gives none. It means the one with the largest id, and that may be a compacted one:
     ids that are no ULIDs sort above ours.
     """
-    from .store import newest_conversation, newest_generation, open_log
+    from .log import newest_conversation, newest_generation, open_log
 
     if policy.log is None or not policy.log.exists():
         return conversation_id

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sqlite_utils
 
 from .errors import ConversationError
 from .language import all_words, words
-from .store import Said, has_conversation, newest_conversation, read_said
+from .log import has_conversation, newest_conversation
+from .pinned import Said, read_pins, read_said, store_pins
 from .summary import Head
 from .tokens import count_text
 
@@ -50,6 +51,33 @@ def pins_from(
             raise ConversationError(f"Nothing to pin: {text!r} has no text of its own")
         found.append(replace(said, conversation_id=chosen or said.conversation_id, text=cleaned))
     return found
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A pin that holds in a conversation."""
+
+    id: str
+    conversation_id: str
+    is_new: bool
+
+
+def pin_once(db: sqlite_utils.Database, pins: Sequence[Said]) -> list[Pinned]:
+    """Pin what does not hold in its conversation yet, all or none. Returns all of them."""
+    new: dict[tuple[str, str], Said] = {}
+    known: dict[tuple[str, str], Pinned] = {}
+    for pin in pins:
+        key = pin.conversation_id, pin.text
+        rows = read_pins(db, pin.conversation_id)
+        row = next((row for row in rows if row["text"] == pin.text), None)
+        if row:
+            known[key] = Pinned(row["id"], row["conversation_id"], is_new=False)
+        else:
+            new.setdefault(key, pin)
+    ids = store_pins(db, list(new.values())) if new else []
+    for (key, pin), id in zip(new.items(), ids, strict=True):
+        known[key] = Pinned(id, pin.conversation_id, is_new=True)
+    return [known[key] for key in dict.fromkeys((p.conversation_id, p.text) for p in pins)]
 
 
 def conversation_of(db: sqlite_utils.Database, conversation_id: str | None) -> str:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from llm.parts import Message
 
 from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
-from .errors import ConversationError, NothingToCompact
+from .errors import (
+    COUNTABLE_KEEP,
+    FEWER_PINS,
+    AlreadyCompacted,
+    ConversationError,
+    NothingToCompact,
+)
 from .language import language_of, words
 from .pins import clean_pins, pinned_tokens, without_pins
 from .placeholder import restored_from
 from .sizes import message_sizes
-from .store import Source, already_compacted
-from .summary import Head
+from .source import Source
+from .summary import Head, Sent
 from .tokens import (
     MESSAGE_TOKENS,
     Calibration,
@@ -39,6 +45,27 @@ LEAST_SHARE = 10
 "A tenth of a limit is there for a summary in any case."
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What a person asks of a compaction."""
+
+    keep: Size | None = None
+    "How much stays as it is."
+    max_summary: Size | None = None
+    "How long the summary may be."
+    focus: str | None = None
+    "What the summary should look after."
+    from_original: bool = False
+    "Whether it is made from the original messages of all generations."
+    pins: Sequence[str] = ()
+    "What is pinned in addition to the source's pins."
+    again: bool = False
+    "Whether a second compaction of the same point is meant."
+    prune_tools: bool = False
+    """Whether old tool output is shortened instead of a summary. What is old is then decided as if
+    none had been shortened yet, so that it does not become more from one time to the next."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a compaction will do, known before anything is called or written.
@@ -48,6 +75,7 @@ class Plan:
     """
 
     source: Source
+    wishes: Wishes
     head: Head
     tail: tuple[Message, ...]
     request: str
@@ -61,8 +89,11 @@ class Plan:
     exchanges_kept: int
     tokens_before: int
     tokens_summarized: int
+    tokens_system: int
+    "The system prompt, and what goes with every request: schemas of tools and the like."
+    tokens_tail: int
     tokens_kept: int
-    "Everything but the summary: what goes with every request, system prompt, request, tail."
+    "Everything but the summary: these two, and the request in front of the summary."
     calibration: Calibration
     room: int
     "The plain count that the summary has to stay below."
@@ -77,152 +108,244 @@ class Plan:
 
 def plan_compaction(
     source: Source,
+    wishes: Wishes,
     *,
-    keep: Size | None = None,
-    max_summary: Size | None = None,
-    focus: str | None = None,
-    from_original: bool = False,
-    pins: Sequence[str] = (),
-    again: bool = False,
     limit: Size | None = None,
     window: int | None = None,
     calibration: Calibration | None = None,
-    prune_tools: bool = False,
 ) -> Plan:
     """Decide what is summarized and what is kept.
 
     `limit` is the size (tokens, messages or exchanges) that the conversation has reached: then it
-    is to become so small that the limit is far again, and `keep` yields to that. `window` is the
-    context window of the conversation's model in tokens, where it is known already, and
-    `calibration` how its provider counts. `pins` are pinned in addition to the source's. With
-    `prune_tools` it is decided what is old as if no tool output had been shortened yet, so that it
-    does not become more from one time to the next.
+    is to become so small that the limit is far again, and `wishes.keep` yields to that. `window`
+    is the context window of the conversation's model in tokens, where it is known already, and
+    `calibration` how its provider counts.
 
     Raises `NothingToCompact` when there is nothing to gain, `AlreadyCompacted` unless `again`,
     and `ConversationError` when the conversation can't be cut, when `keep` is a percentage and the
     model's context window is not known, when `from_original` and the log lacks originals, or when
     the pins alone are longer than a summary may be.
     """
-    if source.compacted_as and not again:
-        raise already_compacted(source.compacted_as)
-    if keep and keep.unit == "%":
-        window = window or _window(source.model_id, keep)
-    history = history_of(source.messages)
-    body, previous = history.body, history.summary
-    if from_original:
-        _check_originals(source, history)
+    if source.compacted_as and not wishes.again:
+        raise AlreadyCompacted(source.compacted_as)
+    if wishes.keep and wishes.keep.unit == "%":
+        window = window or _window(source.model_id, wishes.keep)
+    if wishes.from_original:
+        _check_originals(source)
     sizes = message_sizes(source.messages)
-    calibration = calibration or calibrate(sizes, source.reported)
-    system_sizes = sizes[: len(history.system)]
-    replaced_sizes = sizes[len(history.system) : len(sizes) - len(body)]
-    body_sizes = sizes[len(sizes) - len(body) :]
-    originals = by_reference(source.originals, source.fragments)
-    language = language_of(originals)
-    generation = generation_of(source.messages) + 1
-    request = words(language)["request"].replace("{n}", str(generation))
-    request_tokens = MESSAGE_TOKENS + count_text(request)
-    tokens = [calibration.tokens(size) for size in body_sizes]
-    new_pins = tuple(pin for pin in clean_pins(pins) if pin not in source.pins)
-    all_pins = (*source.pins, *new_pins)
-    pinned = pinned_tokens(all_pins, language)
+    calibration = calibration or calibrate(sizes, source.reported, source.known)
+    return _plan(_Basis(source, wishes, limit, window, calibration, sizes))
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """What is known before the cut. Sizes are plain tokens, each a message's."""
+
+    source: Source
+    wishes: Wishes
+    limit: Size | None
+    window: int | None
+    calibration: Calibration
+    sizes: Sequence[int]
+
+    @cached_property
+    def history(self) -> History:
+        return history_of(self.source.messages)
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether all generations are summarized anew, and not only what the last one left."""
+        return self.wishes.from_original and self.history.summary is not None
+
+    @property
+    def system_tokens(self) -> int:
+        return sum(self.sizes[: len(self.history.system)])
+
+    @property
+    def replaced_sizes(self) -> Sequence[int]:
+        """Those of the previous summary and the request in front of it."""
+        return self.sizes[len(self.history.system) : len(self.sizes) - len(self.history.body)]
+
+    @property
+    def body_sizes(self) -> Sequence[int]:
+        return self.sizes[len(self.sizes) - len(self.history.body) :]
+
+    @cached_property
+    def originals(self) -> tuple[Message, ...]:
+        return by_reference(self.source.originals, self.source.fragments)
+
+    @cached_property
+    def unpruned(self) -> list[Message]:
+        """The body with the original tool output."""
+        return restored_from(self.history.body, self.source.originals)
+
+    @cached_property
+    def language(self) -> str:
+        return language_of(self.originals)
+
+    @cached_property
+    def generation(self) -> int:
+        return generation_of(self.source.messages) + 1
+
+    @cached_property
+    def request(self) -> str:
+        return words(self.language)["request"].replace("{n}", str(self.generation))
+
+    @cached_property
+    def request_tokens(self) -> int:
+        return MESSAGE_TOKENS + count_text(self.request)
+
+    @cached_property
+    def new_pins(self) -> tuple[str, ...]:
+        wished = clean_pins(self.wishes.pins)
+        return tuple(pin for pin in wished if pin not in self.source.pins)
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        return (*self.source.pins, *self.new_pins)
+
+    @cached_property
+    def pinned(self) -> int:
+        """The tokens that the pins take."""
+        return pinned_tokens(self.pins, self.language)
+
+
+def _plan(basis: _Basis) -> Plan:
+    source, body, calibration = basis.source, basis.history.body, basis.calibration
+    cut = _cut(basis)
+    kept = cut.tail(body)
+    tail = tuple(without_reasoning(kept))
+    if basis.is_anew:
+        summarized: Sequence[Message] = _replaced(source.originals, body, cut)
+        messages_summarized, head_tokens = len(summarized), sum(message_sizes(summarized))
+    else:
+        summarized = cut.head(body)
+        messages_summarized = len(basis.replaced_sizes) + len(summarized)
+        head_tokens = sum(basis.replaced_sizes) + sum(cut.head(basis.body_sizes))
+    tail_tokens = sum(
+        size if sent is message else message_tokens(sent)
+        for message, sent, size in zip(kept, tail, cut.tail(basis.body_sizes), strict=True)
+    )
+    kept_tokens = basis.request_tokens + basis.system_tokens + tail_tokens
+    everything = basis.system_tokens + head_tokens + sum(cut.tail(basis.body_sizes))
+    room, most = _bounds(basis, head_tokens, kept_tokens)
+    head = _head(basis, cut, head_tokens, room, most)
+    if head_tokens <= basis.request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
+        gain = calibration.tokens(head_tokens)
+        raise NothingToCompact(f"Nothing to gain: only {gain:,} tokens could be summarized")
+    tokens_system = calibration.overhead + calibration.tokens(basis.system_tokens)
+    tokens_tail = calibration.tokens(tail_tokens)
+    tokens_before = calibration.conversation(basis.sizes)
+    if basis.is_anew:
+        tokens_before = tokens_system + calibration.tokens(head_tokens) + tokens_tail
+    return Plan(
+        source=source,
+        wishes=basis.wishes,
+        head=head,
+        tail=tail,
+        request=basis.request,
+        generation=basis.generation,
+        stands_for=len(head.originals),
+        messages_summarized=messages_summarized,
+        messages_kept=len(kept) - source.pending,
+        exchanges_summarized=len(requests(summarized)),
+        exchanges_kept=len(requests(kept)) - source.pending,
+        tokens_before=tokens_before,
+        # What the provider has counted, and we can't tell of which message, is in here.
+        tokens_summarized=tokens_before - tokens_system - tokens_tail,
+        tokens_system=tokens_system,
+        tokens_tail=tokens_tail,
+        tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
+        calibration=calibration,
+        room=everything - kept_tokens - MESSAGE_TOKENS,
+        cut=cut,
+        most=most,
+        longer=partial(_longer, basis, cut),
+        pins=basis.new_pins,
+    )
+
+
+def _longer(basis: _Basis, cut: Cut) -> Plan:
+    keep = Size(len(basis.history.body) - cut.position + 1, "messages")
+    return _plan(replace(basis, wishes=replace(basis.wishes, keep=keep)))
+
+
+def _cut(basis: _Basis) -> Cut:
+    body, calibration, limit = basis.history.body, basis.calibration, basis.limit
+    tokens = [calibration.tokens(size) for size in basis.body_sizes]
     allowance = None
     if limit:
-        fixed = calibration.overhead + calibration.tokens(sum(system_sizes) + request_tokens)
-        room = calibration.tokens(_room(sum(sizes), max_summary, limit, pinned))
+        fixed = calibration.overhead
+        fixed += calibration.tokens(basis.system_tokens + basis.request_tokens)
+        room = calibration.tokens(
+            _room(sum(basis.sizes), basis.wishes.max_summary, limit, basis.pinned)
+        )
         allowance = _allowance(body, tokens, limit, fixed + MESSAGE_TOKENS, room)
-    whole = restored_from(body, source.originals)
     weights = [
         calibration.tokens(message_tokens(original))
-        if prune_tools and original is not now
+        if basis.wishes.prune_tools and original is not now
         else size
-        for now, original, size in zip(body, whole, tokens, strict=True)
+        for now, original, size in zip(body, basis.unpruned, tokens, strict=True)
     ]
-    cut = choose_cut(body, weights, keep, window or 0, allowance)
-    summarized, kept = cut.head(body), cut.tail(body)
-    tail = tuple(without_reasoning(kept))
-    head_tokens = sum(replaced_sizes) + sum(cut.head(body_sizes))
-    kept_tokens = request_tokens + sum(system_sizes)
-    for message, sent, size in zip(kept, tail, cut.tail(body_sizes), strict=True):
-        kept_tokens += size if sent is message else message_tokens(sent)
+    try:
+        return choose_cut(body, weights, basis.wishes.keep, basis.window or 0, allowance)
+    except NothingToCompact:
+        if not (basis.is_anew and requests(body)[:1] == [0]):
+            raise
+        # What was summarized before is summarized anew even where all the rest stays. As behind any
+        # request in front of a tail, its rounds may be far from it in the originals.
+        return Cut(1, request=0)
+
+
+def _bounds(basis: _Basis, head_tokens: int, kept_tokens: int) -> tuple[int, int | None]:
+    """How long a summary should be, and above which length it is refused, with its pins."""
+    max_summary, limit, pinned = basis.wishes.max_summary, basis.limit, basis.pinned
     room = _room(head_tokens, max_summary, limit, pinned)
     most = room if max_summary else None
     if limit and limit.unit == "tokens" and not max_summary:
-        left = calibration.plain(int(limit.value * MOST_LEFT) - calibration.overhead)
-        left -= kept_tokens + MESSAGE_TOKENS
+        most_left = int(limit.value * MOST_LEFT) - basis.calibration.overhead
+        left = basis.calibration.plain(most_left) - kept_tokens - MESSAGE_TOKENS
         # Where what has to stay leaves no room below the limit, the summary is not to blame.
         room = min(room, max(left, limit.value // LEAST_SHARE + pinned))
         most = max(room, left)
     allowed = _room_of_pins(room, max_summary, limit)
     if pinned and allowed is not None and allowed - pinned < SHORTEST_SUMMARY:
         raise _too_many_pins(pinned, allowed)
+    return room, most
+
+
+def _head(basis: _Basis, cut: Cut, tokens: int, room: int, most: int | None) -> Head:
+    previous = basis.history.summary
     head = Head(
-        messages=by_reference(whole[: cut.position], source.fragments),
+        messages=by_reference(basis.unpruned[: cut.position], basis.source.fragments),
         previous=without_pins(previous.text) if previous else None,
-        originals=_replaced(originals, body, cut),
-        tokens=head_tokens,
-        language=language,
-        room=room - pinned,
-        most=None if most is None else most - pinned,
-        focus=focus,
-        generation=generation,
-        pins=all_pins,
+        originals=_replaced(basis.originals, basis.history.body, cut),
+        tokens=tokens,
+        language=basis.language,
+        room=room - basis.pinned,
+        most=None if most is None else most - basis.pinned,
+        focus=basis.wishes.focus,
+        generation=basis.generation,
+        pins=basis.pins,
+        sent=None if basis.wishes.from_original else _sent(basis, cut),
     )
-    if from_original and previous:
-        head = _from_original(head, limit)
-    if head_tokens <= request_tokens + MESSAGE_TOKENS + SHORTEST_SUMMARY:
-        gain = calibration.tokens(head_tokens)
-        raise NothingToCompact(f"Nothing to gain: only {gain:,} tokens could be summarized")
-    return Plan(
-        source=source,
-        head=head,
-        tail=tail,
-        request=request,
-        generation=generation,
-        stands_for=len(head.originals),
-        messages_summarized=len(replaced_sizes) + len(summarized),
-        messages_kept=len(kept) - source.pending,
-        exchanges_summarized=len(requests(summarized)),
-        exchanges_kept=len(requests(kept)) - source.pending,
-        tokens_before=calibration.conversation(sizes),
-        tokens_summarized=calibration.tokens(head_tokens),
-        tokens_kept=calibration.overhead + calibration.tokens(kept_tokens),
-        calibration=calibration,
-        room=sum(sizes) - kept_tokens - MESSAGE_TOKENS,
-        cut=cut,
-        most=most,
-        longer=partial(
-            plan_compaction,
-            source,
-            keep=Size(len(body) - cut.position + 1, "messages"),
-            max_summary=max_summary,
-            focus=focus,
-            from_original=from_original,
-            pins=pins,
-            again=True,
-            limit=limit,
-            window=window,
-            calibration=calibration,
-        ),
-        pins=new_pins,
-    )
+    return replace(head, messages=head.originals, previous=None) if basis.is_anew else head
 
 
-def _check_originals(source: Source, history: History) -> None:
+def _sent(basis: _Basis, cut: Cut) -> Sent:
+    end = len(basis.sizes) - len(basis.history.body) + cut.position
+    tokens = basis.calibration.tokens(sum(basis.sizes[:end]))
+    return Sent(basis.source.messages[:end], tokens)
+
+
+def _check_originals(source: Source) -> None:
+    history = history_of(source.messages)
     before = history.summary.marker.head if history.summary else 0
     if len(source.originals) < before + len(history.body):
         raise ConversationError(
             "This log does not have the original messages of all generations, so they can't be "
             "summarized anew. Leave out --from-original"
         )
-
-
-def _from_original(head: Head, limit: Size | None) -> Head:
-    """The head of a compaction that takes nothing from the summaries before it."""
-    everything = sum(message_tokens(message) for message in head.originals)
-    # A tenth of all that was ever said may be more than what is left of it.
-    tokens = min(everything, 5 * head.tokens)
-    room = head.room if head.most is not None else _room(tokens, None, limit)
-    return replace(head, messages=head.originals, previous=None, tokens=tokens, room=room)
 
 
 def size_of(messages: Sequence[Message], unit: Unit) -> int:
@@ -290,8 +413,7 @@ def _room_of_pins(room: int, max_summary: Size | None, limit: Size | None) -> in
 
 def _too_many_pins(pinned: int, allowed: int) -> ConversationError:
     return ConversationError(
-        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. Allow a longer "
-        "summary, or remove pins with llm compact unpin"
+        f"The pins alone take {pinned:,} tokens, and {allowed:,} are allowed. {FEWER_PINS}"
     )
 
 
@@ -299,8 +421,7 @@ def _window(model_id: str, keep: Size) -> int:
     window = context_window(model_id)
     if window is None:
         raise ConversationError(
-            f"No context window known for {model_id!r}, so --keep {keep} can't be counted. Use "
-            "--keep 8k (tokens) or --keep 2x (exchanges), or say the window: "
-            f"llm compact settings set window.{model_id} 32k"
+            f"No context window known for {model_id!r}, so {keep} can't be kept. "
+            f"{COUNTABLE_KEEP}, or say the window: llm compact settings set window.{model_id} 32k"
         )
     return window

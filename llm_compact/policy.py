@@ -13,7 +13,8 @@ from .tokens import Size, parse_keep, parse_length, parse_threshold, parse_token
 
 if TYPE_CHECKING:
     from .plan import Plan
-    from .store import Draft, Source, Stored
+    from .source import Source
+    from .store import Draft, Stored
 
 TIMEOUT = 120.0
 "Seconds that a summarizer may take for each call that a summary needs."
@@ -31,6 +32,8 @@ class Policy:
     "A model, or `extractive`. None: the conversation's own model."
     keep: Size | None = None
     max_summary: Size | None = None
+    reuse_cache: bool = False
+    "Whether a summary by the conversation's own model is written from what it was sent before."
     window: int | None = None
     "Context window of the conversation's model in tokens."
     log: Path | None = None
@@ -53,6 +56,9 @@ class Voice(Protocol):
     def compacted(self, source: Source, draft: Draft, stored: Stored | None) -> None:
         """The conversation is shorter now. `stored` is where it is written, if it is."""
 
+    def moved(self, conversation_id: str, newest: str) -> None:
+        """Another process has compacted the conversation, which goes on in `newest`."""
+
     def warn(self, text: str) -> None:
         """Something did not work, or can't."""
 
@@ -70,6 +76,7 @@ def auto(
     window: str | int | None = None,
     database: str | Path | None = None,
     timeout: float = TIMEOUT,
+    reuse_cache: bool = False,
 ) -> Iterator[None]:
     """Compact the conversations in this block by themselves, sync and async ones.
 
@@ -77,7 +84,9 @@ def auto(
     (messages) or "10x" (exchanges); a number is tokens. A request above it is compacted before it
     is sent. `model` writes the summaries, by default the conversation's own, or "extractive" for
     none. `keep`, `max_summary` and `window` (that of the conversation's model) are sizes as for
-    `compact()`, `timeout` is in seconds for each call of the summarizer.
+    `compact()`, `timeout` is in seconds for each call of the summarizer. With `reuse_cache` the
+    conversation's own model is sent the conversation as before and not a transcript; another
+    model is sent a transcript all the same.
 
     With a `database`, each compaction is written there as a conversation of its own, which
     `conversation.id` moves to. Without it, only the chain of messages in memory gets shorter.
@@ -98,6 +107,7 @@ def auto(
         log=Path(database) if database else None,
         is_stored=database is not None,
         timeout=float(timeout),
+        reuse_cache=reuse_cache,
     )
     with hook.active(Session(policy, Logged())):
         yield
@@ -121,6 +131,11 @@ class Logged:
             record.summarizer,
             source.id,
             stored.conversation_id if stored else source.id,
+        )
+
+    def moved(self, conversation_id: str, newest: str) -> None:
+        self._logger.info(
+            "%s was compacted by another process, going on in %s", conversation_id, newest
         )
 
     def warn(self, text: str) -> None:

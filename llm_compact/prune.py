@@ -9,12 +9,14 @@ from datetime import datetime, timezone
 from llm.parts import Message
 from llm.utils import monotonic_ulid
 
+from .chain import hashes_of
 from .compaction import Trigger
 from .conversation import history_of, requests
 from .errors import NothingToCompact
 from .placeholder import LARGE, PRUNE_TOOLS, Pruning, pruned
 from .plan import Plan
-from .store import PrunedDraft, Record, hashes_of
+from .schema import Record
+from .store import PrunedDraft
 from .tokens import message_tokens
 
 VERSION = "1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import sqlite_utils
@@ -12,70 +12,59 @@ from llm.parts import Message
 
 from .conversation import generation_of, history_of, text_of
 from .errors import ConversationError
+from .log import has_conversation, newest_conversation, read_chain
 from .placeholder import PRUNE_TOOLS
-from .store import newest_conversation, read_chain, read_source
+from .schema import Record
+from .source import read_source
 
 
 @dataclass(frozen=True)
-class LoggedCompaction:
+class LoggedCompaction(Record):
     """A row of the `compactions` table, as far as its columns go, and the conversation's name.
 
-    Tokens are as the conversation's provider counts them; None is what nobody recorded.
+    A column that an older version did not write yet is None.
     """
 
     turn_id: str
     conversation_id: str
     source_conversation_id: str
     name: str | None
-    generation: int
-    trigger: str
-    summarizer: str
-    prompt_version: str | None
-    instructions: str | None
-    messages_summarized: int
-    messages_kept: int
-    exchanges_summarized: int
-    exchanges_kept: int
-    tokens_before: int
-    tokens_after: int
-    summary_tokens: int
-    input_tokens: int | None
-    output_tokens: int | None
-    calls: int | None
-    duration_ms: int | None
-    datetime_utc: str
-    check_model: str | None
-    check_asked: int | None
-    check_passed: int | None
-    check_repairs: str | None
-    values_found: int | None
-    values_lost: int | None
-    lost: tuple[Mapping[str, Any], ...] | None
-    "The exact values, each with its kind, that neither summary nor tail carries."
 
 
 def read_compactions(
     db: sqlite_utils.Database, conversation_id: str | None = None
 ) -> list[LoggedCompaction]:
-    """The compactions of a log, or of the lineage of one conversation, newest first."""
+    """The compactions of a log, or of the lineage of one conversation, newest first.
+
+    Raises `ConversationError` for a conversation that is not there.
+    """
+    found = _all_compactions(db)
+    if conversation_id is None:
+        return found
+    family = _family(found, conversation_id)
+    compactions = [compaction for compaction in found if compaction.conversation_id in family]
+    # An original that was deleted is still known by what came from it.
+    if not compactions and not has_conversation(db, conversation_id):
+        raise ConversationError(f"No conversation found with id={conversation_id}")
+    return compactions
+
+
+def _all_compactions(db: sqlite_utils.Database) -> list[LoggedCompaction]:
     if not db.table("compactions").exists():
         return []
-    found = [
+    return [
         _from_row(row)
         for row in db.query(
             "select compactions.*, threads.name from compactions "
             "left join threads on threads.id = conversation_id order by turn_id desc"
         )
     ]
-    if conversation_id is None:
-        return found
-    family = _family(found, conversation_id)
-    return [compaction for compaction in found if compaction.conversation_id in family]
 
 
 def find_compaction(db: sqlite_utils.Database, id: str | None = None) -> LoggedCompaction:
-    """The compaction of this turn, else the newest that led to this conversation, or from it.
+    """The compaction of this turn, else the newest that led to this conversation.
 
+    Where none led to it, it is an original, and the newest of all that came from it is meant.
     Without an id it is about the conversation that `llm -c` would continue. Raises
     `ConversationError` where there is none.
     """
@@ -83,10 +72,14 @@ def find_compaction(db: sqlite_utils.Database, id: str | None = None) -> LoggedC
     if wanted is None:
         raise ConversationError("No conversations found in the log")
     found = read_compactions(db)
-    for key in ("turn_id", "conversation_id", "source_conversation_id"):
+    for key in ("turn_id", "conversation_id"):
         for compaction in found:
             if getattr(compaction, key) == wanted:
                 return compaction
+    origins = _origins(found)
+    for compaction in found:
+        if wanted in _ancestors(origins, compaction.conversation_id):
+            return compaction
     raise ConversationError(
         f"No compaction found of or as {wanted}. See llm compact list for those that there are"
     )
@@ -159,16 +152,16 @@ def _origins(compactions: Sequence[LoggedCompaction]) -> dict[str, str]:
 
 
 def _from_row(row: Mapping[str, Any]) -> LoggedCompaction:
-    values: dict[str, Any] = {name: row.get(name) for name in LoggedCompaction.__annotations__}
+    values: dict[str, Any] = {field.name: row.get(field.name) for field in fields(LoggedCompaction)}
     values["lost"] = _lost(row.get("lost"))
     return LoggedCompaction(**values)
 
 
-def _lost(text: str | None) -> tuple[Mapping[str, Any], ...] | None:
+def _lost(text: str | None) -> list[dict[str, Any]] | None:
     try:
         found = json.loads(text or "null")
     except ValueError:
         return None
     if not isinstance(found, list):
         return None
-    return tuple(item if isinstance(item, dict) else {"value": item} for item in found)
+    return [item if isinstance(item, dict) else {"value": item} for item in found]

@@ -10,9 +10,9 @@ from llm.parts import Message
 
 from .conversation import is_request, text_of
 from .estimate import estimate
-from .language import words
+from .language import all_words, words
 from .summarizers.cues import is_firm, is_question, is_rule, sentences
-from .summary import Head
+from .summary import Head, sections_of
 from .tokens import count_text
 
 SHARE_OF_ROOM = 4
@@ -31,6 +31,8 @@ _RULES = re.compile(
     r"|规则|规矩|要求|ルール|決まり|규칙",
     re.IGNORECASE,
 )
+# How a rule stands in a summary: between quotes, with the number of its message.
+_QUOTED = re.compile(r'"(?P<text>.+)"(?: \[(?P<message>\d+)\])?')
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Rule:
     text: str
     "Word for word, on one line."
     message: int
-    "Number of its message in the conversation, from 1."
+    "Number of its message in the conversation, from 1; 0 where that is not known."
     is_firm: bool
     "Whether it says by itself that it holds for good."
     is_said: bool
@@ -64,31 +66,51 @@ def standing_rules(messages: Sequence[Message]) -> list[Rule]:
     return list(found.values())
 
 
+def quoted_rules(summary: str) -> list[Rule]:
+    """The rules that a summary quotes: whoever found them in the conversation, they were said."""
+    headings = {said["rules"] for said in all_words().values()}
+    lines = (line for title, told in sections_of(summary) if title in headings for line in told)
+    return [
+        Rule(found["text"], int(found["message"] or 0), is_firm(found["text"]), is_said=True)
+        for found in map(_QUOTED.fullmatch, lines)
+        if found
+    ]
+
+
 def with_rules(summary: str, head: Head) -> str:
     """The summary of a model with the rules that it does not quote word for word."""
     quoted = _plain("\n".join([summary, *head.pins]))
-    missing = [rule for rule in chosen_rules(head) if _plain(rule.text) not in quoted]
+    missing = [
+        rule for rule in chosen_rules(head, head.room // SHARE_OF_ROOM) if not _is_in(rule, quoted)
+    ]
     if not missing:
         return summary
     return with_lines(summary, f"## {words(head.language)['rules']}", list(map(_line, missing)))
 
 
-def chosen_rules(head: Head) -> list[Rule]:
-    """The rules that there is room for: the most explicit ones and the latest of them, in order."""
-    rules = standing_rules(head.originals)
-    room = head.room // SHARE_OF_ROOM - count_text(f"\n\n## {words(head.language)['rules']}")
+def chosen_rules(head: Head, room: int) -> list[Rule]:
+    """The rules that fit `room` tokens, in order.
+
+    Those of the previous summary hold until the user says otherwise. Where they are too many, the
+    most explicit ones and the latest of them are chosen.
+    """
+    found = standing_rules(head.originals)
+    known = "\n".join(rule.text for rule in found)
+    earlier = [rule for rule in quoted_rules(head.previous or "") if rule.text not in known]
+    rules = sorted([*earlier, *found], key=lambda rule: rule.message)
+    left = room - count_text(f"\n\n## {words(head.language)['rules']}")
     chosen = set()
     for rule in sorted(rules, key=lambda r: (r.is_said, r.is_firm, r.message), reverse=True):
         cost = count_text(_line(rule)) + 1
-        if cost <= room:
+        if cost <= left:
             chosen.add(rule)
-            room -= cost
+            left -= cost
     return [rule for rule in rules if rule in chosen]
 
 
 def rules_tokens(head: Head) -> int:
     """What `with_rules` adds to a summary that quotes none of them."""
-    lines = [_line(rule) for rule in chosen_rules(head)]
+    lines = [_line(rule) for rule in chosen_rules(head, head.room // SHARE_OF_ROOM)]
     heading = f"\n\n## {words(head.language)['rules']}"
     return count_text("\n".join([heading, *lines])) + 2 if lines else 0
 
@@ -148,8 +170,18 @@ def _is_all_rules(whole: str, said: Sequence[str], rules: Sequence[str]) -> bool
     return not any(map(is_question, said)) and 2 * len(rules) > len(said)
 
 
+def told(rule: Rule) -> str:
+    """The rule as it stands in a summary."""
+    return f'"{rule.text}"' + (f" [{rule.message}]" if rule.message else "")
+
+
 def _line(rule: Rule) -> str:
-    return f'- "{rule.text}" [{rule.message}]'
+    return f"- {told(rule)}"
+
+
+def _is_in(rule: Rule, quoted: str) -> bool:
+    # A model may leave out the full stop.
+    return _plain(rule.text).rstrip(".!。！") in quoted
 
 
 def _plain(text: str) -> str:

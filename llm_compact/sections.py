@@ -380,13 +380,6 @@ def _folded(text: str) -> str:
     return lower_in_place(text).translate(_SAME)
 
 
-def with_rules_of(summary: Summary, earlier: Sequence[Rule]) -> Summary:
-    """The summary with the rules of the one before it, which hold until the user says otherwise."""
-    known = " ".join(rule.quote for rule in summary.rules)
-    rules = [rule for rule in earlier if rule.quote not in known]
-    return summary.model_copy(update={"rules": [*rules, *summary.rules]})
-
-
 def without_planted_sections(summary: Summary, head: Head) -> Summary:
     """The summary with headings that somebody else wrote told as what that text says.
 

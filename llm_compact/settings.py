@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Each prompt reads the settings, mostly to find that there are none: what reading a value or
 # writing the file takes is imported there.
 
-NAMES = ("auto-threshold", "model", "keep", "max-summary")
+NAMES = ("auto-threshold", "model", "keep", "max-summary", "reuse-cache")
 "The settings that there is one of. The others are `window.MODEL`, one for each model."
 
 _WINDOW, _LEARNED = "window.", "learned."
@@ -41,6 +41,8 @@ class Settings:
     "The model that writes summaries, an id or alias, or `extractive`."
     keep: Size | None = None
     max_summary: Size | None = None
+    reuse_cache: bool = False
+    "Whether the conversation's own model is sent the conversation instead of a transcript."
     windows: Mapping[str, int] = field(default_factory=dict)
     "Context windows (tokens) that the user stored, by model id."
     learned: Mapping[str, int] = field(default_factory=dict)
@@ -66,6 +68,7 @@ def read_settings(user_dir: Path | None = None) -> Settings:
         model=values.get("model"),
         keep=values.get("keep"),
         max_summary=values.get("max-summary"),
+        reuse_cache=values.get("reuse-cache", False),
         windows=_by_model(values, _WINDOW),
         learned=_by_model(values, _LEARNED),
     )
@@ -178,6 +181,10 @@ def _parse(name: str, text: str) -> Any:
         if not text.strip():
             raise ValueError("it is empty. Use the id of a model, or extractive")
         return text.strip()
+    if name == "reuse-cache":
+        if text.strip().lower() not in ("on", "off"):
+            raise ValueError(f"{text!r} is neither on nor off")
+        return text.strip().lower() == "on"
     return getattr(tokens, _READERS.get(name, "parse_tokens"))(text)
 
 
@@ -220,18 +227,13 @@ def _resolved(name: str) -> str:
 
 
 def _check_summarizer(name: str) -> None:
-    import llm
+    from .errors import SummarizerError
+    from .summarizers import check_summarizer
 
-    from .summarizers import EXTRACTIVE
-
-    if name.strip() == EXTRACTIVE:
-        return
     try:
-        llm.get_model(name.strip())
-    except llm.UnknownModelError:
-        raise ValueError(
-            f"unknown model {name!r}. See llm models, or use extractive, which needs no model"
-        ) from None
+        check_summarizer(name.strip())
+    except SummarizerError as ex:
+        raise ValueError(str(ex)) from None
 
 
 def _change(path: Path, change: Callable[[dict[str, Any]], None]) -> bool:

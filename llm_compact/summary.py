@@ -17,6 +17,15 @@ _FENCED = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE
 
 
 @dataclass(frozen=True)
+class Sent:
+    """The beginning of a conversation as its own model was sent it last, up to the cut."""
+
+    messages: tuple[Message, ...]
+    tokens: int
+    "As the conversation's provider counts them."
+
+
+@dataclass(frozen=True)
 class Head:
     """What a summary has to stand for."""
 
@@ -40,6 +49,8 @@ class Head:
     "1 for the first summary of a conversation, then 2, 3, ..."
     pins: tuple[str, ...] = ()
     "What stands behind the summary word for word, and is no part of `room` and `most`."
+    sent: Sent | None = None
+    "The same as the conversation's model knows it. None where it knows something else."
 
     @cached_property
     def facts(self) -> list[Fact]:
@@ -49,11 +60,13 @@ class Head:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a summarizer used. `input` and `output` are tokens, None where it does not say."""
+    """What a summarizer used. All but `calls` are tokens, None where it does not say."""
 
     input: int | None = None
     output: int | None = None
     calls: int = 1
+    cached: int | None = None
+    "What of the input its provider had in its cache."
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,8 @@ class Answer:
     has_reasoning: bool = False
     stop_reason: str | None = None
     "Why the model stopped, in the provider's word, if it gave one."
+    prompt_version: str | None = None
+    "What it was told, if that was something else than the summarizer's `prompt_version` says."
 
 
 class Watch:
@@ -76,6 +91,9 @@ class Watch:
 
     def progress(self, done: int, calls: int) -> None:
         """So many of about so many calls are done."""
+
+    def note(self, text: str) -> None:
+        """It is done in another way than was asked for, and why."""
 
 
 class Summarizer(Protocol):

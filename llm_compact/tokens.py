@@ -32,6 +32,17 @@ LEAST_GROWTH = 50
 LEAST_THRESHOLD = 100
 "Tokens. Whoever says less means something else."
 
+_KEEP = "2x (exchanges), 6m (messages), 8k (tokens) or 20% (of the context window)"
+
+_CACHED = (
+    ("prompt_tokens_details", "cached_tokens"),
+    ("input_tokens_details", "cached_tokens"),
+    ("cache_read_input_tokens",),
+    ("prompt_cache_hit_tokens",),
+    ("cachedContentTokenCount",),
+)
+"Where providers tell what of the input was in their cache: OpenAI, Anthropic, DeepSeek, Gemini."
+
 _UNITS: dict[str, Unit] = {"m": "messages", "x": "exchanges", "%": "%"}
 _SUFFIXES = {unit: suffix for suffix, unit in _UNITS.items()}
 
@@ -50,41 +61,41 @@ class Size:
 
 
 def parse_size(text: str) -> Size:
-    """Read a size. A bare number is tokens. Raises `ValueError` with a line that says what fits."""
+    """Read a size. A bare number is tokens. Raises `ValueError`."""
     match = re.fullmatch(r"\s*([0-9][0-9_,]*)(\.[0-9]+)?([kmx%]?)\s*", text, re.IGNORECASE)
     if not match:
-        raise ValueError(
-            f"{text!r} is not a size. Use 2x (exchanges), 6m (messages) or 8k (tokens)"
-        )
+        raise ValueError(f"{text!r} is not a size")
     suffix = match[3].lower()
     number = float(re.sub("[_,]", "", match[1]) + (match[2] or ""))
     if suffix == "k":
         number *= 1_000
     if number < 1 or number != int(number):
-        raise ValueError(f"{text!r} is not a size: it has to be a whole number of at least 1")
+        raise ValueError(f"{text!r} is not a size")
     return Size(int(number), _UNITS.get(suffix, "tokens"))
 
 
 def parse_keep(text: str) -> Size:
     """Read the value of `--keep`, where a bare number below 100 is exchanges."""
-    size = parse_size(text)
+    size = _read_size(text, f"{text!r} is not a size. Use {_KEEP}")
     few = size.unit == "tokens" and size.value < 100
     return Size(size.value, "exchanges") if few else size
 
 
 def parse_length(text: str) -> Size:
     """Read the value of `--max-summary`: tokens, or a percentage of what is replaced."""
-    size = parse_size(text)
+    told = f"{text!r} is no length of a summary. Use 1k (tokens) or 5% (of what it replaces)"
+    size = _read_size(text, told)
     if size.unit not in ("tokens", "%") or (size.unit == "%" and size.value > 100):
-        raise ValueError(f"{text!r} is no length of a summary. Use 1k (tokens) or 5%")
+        raise ValueError(told)
     return size
 
 
 def parse_tokens(text: str) -> int:
     """Read a size that is always tokens, such as a context window."""
-    size = parse_size(text)
+    told = f"{text!r} is no number of tokens. Use 32k or 32000"
+    size = _read_size(text, told)
     if size.unit != "tokens":
-        raise ValueError(f"{text!r} is no number of tokens. Use 32k or 32000")
+        raise ValueError(told)
     return size.value
 
 
@@ -92,13 +103,11 @@ def parse_threshold(text: str) -> Size | None:
     """Read from which size on a conversation is compacted by itself; None for `off`."""
     if text.strip().lower() == "off":
         return None
-    try:
-        size = parse_size(text)
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is no threshold. Use 70% (of the context window), 100k (tokens), "
-            "20m (messages), 10x (exchanges) or off"
-        ) from None
+    size = _read_size(
+        text,
+        f"{text!r} is no threshold. Use 70% (of the context window), 100k (tokens), "
+        "20m (messages), 10x (exchanges) or off",
+    )
     if size.unit == "%" and size.value > 100:
         raise ValueError(f"{text!r} is more than the context window. Use 70%, or 100k (tokens)")
     if size.unit == "tokens" and size.value < LEAST_THRESHOLD:
@@ -108,6 +117,14 @@ def parse_threshold(text: str) -> Size | None:
             f"(tokens), {number}m (messages) or {number}x (exchanges)"
         )
     return size
+
+
+def _read_size(text: str, told: str) -> Size:
+    """Read a size of which not every unit fits. Raises `ValueError` with what is told of them."""
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ValueError(told) from None
 
 
 def count_text(text: str) -> int:
@@ -197,11 +214,21 @@ def reported_usage(
     return Reported(sent, input + cached, answered, output)
 
 
+def cached_tokens(details: Mapping[str, Any]) -> int | None:
+    """What a provider had in its cache of an input, None where it does not say."""
+    found = (_told(details, *keys) for keys in _CACHED)
+    return next((number for number in found if number is not None), None)
+
+
 def _number(details: Mapping[str, Any], *keys: str) -> int:
+    return _told(details, *keys) or 0
+
+
+def _told(details: Mapping[str, Any], *keys: str) -> int | None:
     value: Any = details
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class PastPrompt(llm.Prompt):
         return list(self.chain[: self.position])
 
 
-class _Recalled:
+class Recalled:
     """A conversation whose responses are made when somebody looks at them.
 
     Only old adapters do, and a long chain makes many.
@@ -124,11 +124,11 @@ class _Recalled:
         """llm begins each conversation with an empty list."""
 
 
-class _RecalledConversation(_Recalled, llm.Conversation):
+class _RecalledConversation(Recalled, llm.Conversation):
     pass
 
 
-class _RecalledAsyncConversation(_Recalled, llm.AsyncConversation):
+class _RecalledAsyncConversation(Recalled, llm.AsyncConversation):
     pass
 
 

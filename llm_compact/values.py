@@ -17,7 +17,7 @@ SHARE_OF_VALUES = 0.6
 "How much of a summary may be a list of values: without prose nobody knows what they are for."
 SHARE_BESIDE_PROSE = 0.4
 "How much of its room the values of a summary get whose prose fills the room without them."
-WORTH_GROUPING = 0.8
+WORTH_GROUPING = 0.65
 """Where so many of the values fit that would fit with each folder written once, paths are written
 whole: that is how they are searched for."""
 
@@ -26,8 +26,9 @@ _WORDS = re.compile(r"\w+", re.ASCII)
 _NUMBERS = re.compile(r"\d[\d.,]*")
 _GROUPS = {
     "uuid": "id", "hash": "id", "code": "id", "ticket": "id", "email": "id",
+    "hex": "id", "slug": "id", "phone": "number", "range": "number",
     "version": "number", "date": "number", "time": "number", "amount": "number",
-    "bare": "number", "place": "number",
+    "bare": "number", "small": "number",
     "dotted": "name", "flag": "name", "kebab": "name", "word": "name", "pair": "name",
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from llm.cli import cli
 from llm.logs import LogStore
 from llm.parts import Message
 from llm.plugins import load_plugins, pm
-from scripted import Plugin, Reply, lookup
+from scripted import Plugin, Reply, lookup, registered
 
 # pytest --hypothesis-profile=thorough tries twenty times as many conversations. What CI tries is
 # the same each time: whoever looks for new cases is at a desk.
@@ -41,12 +41,8 @@ def user_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def models() -> Iterator[Plugin]:
-    plugin = Plugin()
-    pm.register(plugin, name="scripted_models")
-    try:
+    with registered(Plugin()) as plugin:
         yield plugin
-    finally:
-        pm.unregister(name="scripted_models")
 
 
 @dataclass

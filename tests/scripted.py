@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import llm
 from llm.parts import StreamEvent
+from llm.plugins import pm
+
+T = TypeVar("T")
+
+
+@contextmanager
+def registered(plugin: T) -> Iterator[T]:
+    """A plugin of llm, for as long as the block."""
+    pm.register(plugin)
+    try:
+        yield plugin
+    finally:
+        pm.unregister(plugin)
 
 
 @dataclass
@@ -24,6 +38,8 @@ class Reply:
     raises: BaseException | None = None
     usage: tuple[int | None, int | None] = (120, 30)
     json: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None
+    "What the provider tells of its usage besides `usage`."
 
     def events(self) -> Iterator[StreamEvent]:
         if self.reasoning:
@@ -50,7 +66,7 @@ class Reply:
     def finish(self, response: Any) -> None:
         for id, name, arguments in self.calls:
             response.add_tool_call(llm.ToolCall(name=name, arguments=arguments, tool_call_id=id))
-        response.set_usage(input=self.usage[0], output=self.usage[1])
+        response.set_usage(input=self.usage[0], output=self.usage[1], details=self.details)
         response.response_json = self.json
         if self.raises:
             raise self.raises

@@ -21,17 +21,17 @@ from conversations import PICTURE, conversations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llm.parts import Message, ReasoningPart, ToolCallPart
-from llm.plugins import pm
 from old_log import OldLog
 from oracle import count_tokens, key, requests_of, violations
-from scripted import Plugin, Reply, Script
+from scripted import Plugin, Reply, Script, registered
 
 import llm_compact
 from llm_compact import meter as meter_module
 from llm_compact.conversation import history_of, text_of
+from llm_compact.log import open_log
 from llm_compact.placeholder import PRUNE_TOOLS, pruned_hashes
-from llm_compact.store import Source, open_log, read_source
-from llm_compact.tokens import Unit
+from llm_compact.source import Source, read_known, read_source
+from llm_compact.tokens import UNKNOWN, Unit
 
 Run = Callable[..., Result]
 
@@ -74,6 +74,12 @@ def tides(n: int) -> str:
     return f"On day {n} high water was at 0{n % 10}:15 with 1.{n} m at berth {n}. " * 3
 
 
+def talk_of_tides(models: Plugin) -> tuple[Provider, llm.Conversation]:
+    """A conversation with a model that tells the tides, and what it was sent."""
+    models.chatty = provider = Provider(tides)
+    return provider, llm.get_model("chatty").conversation()
+
+
 def digs(rounds: int, *, parallel: int = 1, reasoning: str = "") -> Callable[[int], Reply | str]:
     """So many rounds of tool calls, then an answer."""
 
@@ -101,11 +107,8 @@ class Tools:
 
 @pytest.fixture
 def digging() -> Iterator[None]:
-    pm.register(Tools(), name="digging")
-    try:
+    with registered(Tools()):
         yield
-    finally:
-        pm.unregister(name="digging")
 
 
 def shortest(request: Sequence[Message]) -> int:
@@ -181,9 +184,7 @@ def test_a_check_costs_the_same_at_the_thousandth_turn(
 def test_a_threshold_may_be_messages_or_exchanges(
     threshold: str, unit: Unit, limit: int, models: Plugin
 ) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold=threshold, model="extractive"):
         for day in range(60):
@@ -201,9 +202,7 @@ def test_a_threshold_may_be_messages_or_exchanges(
 
 
 def test_a_threshold_may_be_a_share_of_the_window(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="50%", window="4k", model="extractive"):
         for day in range(60):
@@ -213,9 +212,7 @@ def test_a_threshold_may_be_a_share_of_the_window(models: Plugin) -> None:
 
 
 def test_room_for_the_answer_is_left_in_the_window(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="100%", window="2k", model="extractive"):
         for day in range(40):
@@ -225,9 +222,7 @@ def test_room_for_the_answer_is_left_in_the_window(models: Plugin) -> None:
 
 
 def test_what_is_to_be_kept_yields_to_the_threshold(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="2k", keep="100x", model="extractive"):
         for day in range(60):
@@ -388,9 +383,7 @@ def test_what_has_to_stay_above_the_threshold_is_told_once_and_costs_no_summary_
 
 
 def test_a_small_request_after_a_large_one_is_below_the_threshold_again(models: Plugin) -> None:
-    provider = Provider(tides)
-    models.chatty = provider
-    conversation = llm.get_model("chatty").conversation()
+    provider, conversation = talk_of_tides(models)
 
     with llm_compact.auto(threshold="1k", model="extractive"):
         conversation.prompt("Read this. " * 1_000).text()
@@ -1074,3 +1067,53 @@ def test_a_summary_yields_to_what_a_large_system_prompt_leaves(
     rows = list(log.db["compactions"].rows)
     assert rows
     assert [row["tokens_after"] for row in rows if row["tokens_after"] >= 0.6 * 3_000] == []
+
+
+# What a provider counts goes on through the generations
+
+
+@pytest.fixture
+def told_size(models: Plugin, log: Log, run: Run) -> int:
+    """The size that a compaction told of a conversation whose provider counts 1.4 for one."""
+    models.chatty = Provider(tides, factor=1.4, overhead=300)
+    for day in range(12):
+        run(*(["-c"] if day else ["-m", "chatty", "-s", "Be brief"]), f"And on day {day}?")
+    return llm_compact.compact(model="extractive", keep="4x").tokens_after
+
+
+def test_a_new_conversation_is_counted_as_its_provider_counted_the_one_before(
+    told_size: int, models: Plugin, log: Log, run: Run
+) -> None:
+    def size() -> int:
+        told = run("compact", "-c", "-k", "1x", "--dry-run", "--json").stdout
+        tokens: int = json.loads(told)["tokens_before"]
+        return tokens
+
+    assert isinstance(models.chatty, Provider)
+    before = size()
+    run("-c", "Thanks.")
+    plain = count_tokens(log.messages()[:-2])
+
+    assert plain < 0.8 * told_size
+    assert abs(before - told_size) <= 2
+    assert abs(models.chatty.sizes[-1] - told_size) < 0.04 * told_size
+    assert size() > told_size
+
+
+def test_another_models_counts_say_nothing_of_this_one(
+    told_size: int, models: Plugin, log: Log
+) -> None:
+    with open_log(log.path) as db:
+        own, other = (read_known(db, name, log.messages(), []) for name in ("chatty", "summer"))
+
+    assert own.factor > 1.2 and own.newest is None
+    assert other == UNKNOWN
+
+
+@pytest.mark.parametrize(("share", "is_compacted"), [(0.9, True), (1.15, False)])
+def test_a_threshold_is_reached_by_what_the_provider_of_the_generation_before_counts(
+    share: float, is_compacted: bool, told_size: int, run: Run
+) -> None:
+    flags = ["--auto-threshold", str(int(share * told_size)), "--compact-model", "extractive"]
+
+    assert ("Compacted" in run("-c", "Thanks.", *flags).stderr) == is_compacted

@@ -16,8 +16,7 @@ from conftest import LONG, Log, recorded
 from conversations import PICTURE
 from llm.cli import cli
 from llm.parts import AttachmentPart
-from llm.plugins import pm
-from scripted import Plugin, Reply, Script, Scripted, lookup
+from scripted import Plugin, Reply, Script, Scripted, lookup, registered
 from test_hook import AsyncOldWithKey, Old, OldAdapters, OldWithKey, Seen, said_in_messages
 
 from llm_compact.conversation import history_of
@@ -127,12 +126,8 @@ def ask_llm() -> str:
 
 @pytest.fixture
 def adapters(models: Plugin) -> Iterator[Adapters]:
-    plugin = Adapters()
-    pm.register(plugin, name="adapters")
-    try:
+    with registered(Adapters()) as plugin:
         yield plugin
-    finally:
-        pm.unregister(name="adapters")
 
 
 @pytest.fixture
@@ -312,9 +307,7 @@ def test_a_sync_model_in_a_pool_of_threads_is_compacted_once(
 ) -> None:
     adapters = Adapters()
     # pluggy calls what was registered last first.
-    pm.register(pooling, name="pooling")
-    pm.register(adapters, name="adapters")
-    try:
+    with registered(pooling), registered(adapters):
         script = adapters.odd if model_id == "sync-only" else adapters.seen.script
         talk_with(model_id, script, log)
         models.summer.replies = [SUMMARY]
@@ -329,9 +322,6 @@ def test_a_sync_model_in_a_pool_of_threads_is_compacted_once(
         assert prompt.system == SYSTEM
         assert len(compactions(log)) == 1
         assert result.stderr.count("Compacted") == 1
-    finally:
-        pm.unregister(name="adapters")
-        pm.unregister(name="pooling")
 
 
 def test_a_singleton_that_is_registered_twice_is_compacted_once(

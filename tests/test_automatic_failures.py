@@ -120,7 +120,7 @@ def test_a_success_in_between_counts(talked: str, models: Plugin, log: Log, run:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("llm_compact.log.LOCK_TIMEOUT_MS", 50)
 
 
 def test_a_log_that_can_not_be_written_costs_no_summary(
@@ -359,6 +359,47 @@ def test_an_overflow_after_the_second_try_is_passed_on(
     assert len(models.chatty.sent) == 2
 
 
+def test_a_first_prompt_above_the_threshold_is_told_to_be_there(models: Plugin, run: Run) -> None:
+    result = run("-m", "chatty", LONG * 9, "--auto-threshold", "200", *AUTO[2:])
+
+    assert result.exit_code == 0
+    assert warnings(result) == [
+        "The request is above the threshold. "
+        "Nothing to compact: the conversation is a single exchange"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (
+            ["--compact-model", "summer", "--auto-threshold", "300"],
+            "Raise --auto-threshold or the setting max-summary, or use another --compact-model",
+        ),
+        (
+            ["--compact-model", "small", "--auto-threshold", "300"],
+            "Use a model with a larger context window, or --compact-model extractive",
+        ),
+        (
+            ["--compact-keep", "20%", "--auto-threshold", "300"],
+            "Use --compact-keep 8k (tokens) or --compact-keep 2x (exchanges), or say the window: "
+            "llm compact settings set window.chatty 32k",
+        ),
+    ],
+)
+def test_a_warning_advises_what_can_be_done_there(
+    options: list[str], advice: str, talked: str, models: Plugin, run: Run
+) -> None:
+    run("compact", "settings", "set", "window.keyed", "60")
+    run("aliases", "set", "small", "keyed")
+    models.summer.replies = [Reply("The tides of six places, once more. " * 200)] * 2
+
+    result = run("-c", "And today?", *options)
+
+    assert result.exit_code == 0
+    assert warnings(result)[0].endswith(advice)
+
+
 def test_an_overflow_of_a_single_prompt_is_passed_on(models: Plugin, log: Log, run: Run) -> None:
     models.chatty.replies = [Reply(raises=ValueError(TOO_LONG[0][0]))]
 
@@ -366,6 +407,7 @@ def test_an_overflow_of_a_single_prompt_is_passed_on(models: Plugin, log: Log, r
 
     assert result.exit_code == 1
     assert result.stderr.endswith(f"Error: {TOO_LONG[0][0]}\n")
+    assert result.stderr.startswith("The model refused the request as too long. Nothing to compact")
     assert len(models.chatty.sent) == 1
 
 

@@ -225,6 +225,40 @@ def test_fragments_stay_stored_by_reference(talk: Talk, models: Plugin, log: Log
     assert stored + payloads < len(novel)
 
 
+@pytest.mark.parametrize("space", ["", "\n", "  \n\n"])
+def test_a_system_fragment_is_not_stored_again_by_any_generation(
+    space: str, models: Plugin, log: Log, run: Run
+) -> None:
+    log.db  # noqa: B018  (creates the directory)
+    path = log.path.parent / "rules.txt"
+    path.write_text(space + "Never dig on a Sunday. " * 200 + "Amen." + space)
+
+    def talk_on() -> None:
+        for n in range(4):
+            models.chatty.replies = [LONG.format(place="Ribe", n=n)]
+            run("-c", f"Question {n}?")
+
+    def copies() -> list[str]:
+        return [
+            table
+            for table, column in [("parts", "text"), ("parts", "payload"), ("fragments", "content")]
+            for row in log.db[table].rows
+            if "Never dig on a Sunday. " * 9 in (row[column] or "")
+        ]
+
+    run("-m", "chatty", "--sf", str(path), "What is this?")
+    talk_on()
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+    after_first = copies()
+    talk_on()
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+
+    assert copies() == after_first
+    # With space around it, llm stores it by its text, and we without the space.
+    assert sorted(after_first) == ["fragments", *(["fragments", "parts"] if space else [])]
+    assert {row["source"] for row in log.db["fragments"].rows} == {str(path)}
+
+
 def test_attachments_of_the_tail_are_kept(talk: Talk, models: Plugin, log: Log, run: Run) -> None:
     for n in range(4):
         models.chatty.replies = [LONG.format(place="Ribe", n=n)]
@@ -378,6 +412,30 @@ def test_dry_run_calls_and_writes_nothing(
     assert (data["messages_summarized"], data["messages_kept"]) == (8, 4)
     assert models.chatty.sent == []
     assert log.rows() == before
+
+
+@pytest.mark.parametrize("usages", [[], [(900, 60), (1_100, 80), (1_400, 90)]])
+def test_what_a_dry_run_tells_adds_up(
+    usages: list[tuple[int, int]], talk: Talk, models: Plugin, run: Run
+) -> None:
+    replies = [
+        [Reply(LONG.format(place="Ribe", n=n), usage=usages[n] if usages else (None, None))]
+        for n in range(3)
+    ]
+    talk([(f"Question {n}?", reply) for n, reply in enumerate(replies)], system="Be brief.")
+
+    data = json.loads(run("compact", "-c", "--dry-run", "--json").stdout)
+    shown = [line.split() for line in run("compact", "-c", "--dry-run").stdout.splitlines()]
+
+    parts = [data[f"tokens_{part}"] for part in ("summarized", "kept", "system")]
+    assert data["tokens_before"] == sum(parts)
+    assert min(parts) > 0
+    rows = {row[0]: row for row in shown if "tokens" in row}
+    assert list(rows) == ["now:", "summarized:", "kept:", "system:"]
+    tokens, messages = (
+        [int(row[place].strip("(),").replace(",", "")) for row in rows.values()] for place in (1, 3)
+    )
+    assert (tokens[0], messages[0]) == (sum(tokens[1:]), sum(messages[1:]))
 
 
 def test_run_is_the_default_command(long_talk: str, models: Plugin, run: Run) -> None:

@@ -25,7 +25,7 @@ from llm.parts import (
 from scripted import Plugin
 
 from llm_compact.chain import COLUMNS, KEYS
-from llm_compact.store import LoggedModel
+from llm_compact.log import LoggedModel
 
 MARK = {"llm_compact": {"generation": 1, "compaction": "x", "head": 2}}
 

@@ -19,11 +19,16 @@ from oracle import count_tokens, key, requests_of, violations
 from test_store import log_chain
 
 import llm_compact
+from llm_compact.check import is_in_language
 from llm_compact.conversation import history_of
 from llm_compact.errors import NothingToCompact
 from llm_compact.estimate import estimate
+from llm_compact.language import language_of, words
+from llm_compact.log import open_log
 from llm_compact.sizes import message_sizes
-from llm_compact.store import open_log, read_source
+from llm_compact.source import read_source
+from llm_compact.summarizers.extractive import extract
+from llm_compact.summary import Head, sections_of
 from llm_compact.tokens import Reported, calibrate, message_tokens
 from llm_compact.vocabulary import Counter, find_counter
 
@@ -65,6 +70,14 @@ def chain_of(line: dict[str, Any]) -> list[Message]:
 def true_tokens() -> dict[str, int]:
     with CORPUS.open(encoding="utf-8") as lines:
         return {line["id"]: line["stats"]["tokens_o200k"] for line in map(json.loads, lines)}
+
+
+@cache
+def languages() -> dict[str, str]:
+    if not CORPUS.exists():
+        return {}
+    with CORPUS.open(encoding="utf-8") as lines:
+        return {line["id"]: line["lang"] for line in map(json.loads, lines)}
 
 
 def sizes(id: str, count: Callable[[str], int]) -> list[int]:
@@ -110,6 +123,31 @@ def test_a_real_conversation_is_compacted_without_a_violation(id: str, path: Pat
     kept = count_tokens([*history.system, *history.body])
     replaced = compaction.tokens_before - kept
     assert compaction.summary_tokens <= max(replaced / 10, min(150, replaced / 4))
+
+
+def in_other_languages() -> list[tuple[str, str]]:
+    return [(id, language) for id, language in languages().items() if language != "en"]
+
+
+@pytest.mark.parametrize(("id", "language"), in_other_languages())
+def test_a_summary_is_in_the_language_of_a_real_conversation(id: str, language: str) -> None:
+    messages = [message for message in conversations()[id] if message.role != "system"][:-2]
+    tokens = count_tokens(messages)
+    head = Head(messages, None, messages, tokens, language_of(messages), max(300, tokens // 10))
+
+    summary = extract(head)
+
+    said = words(language)
+    sections = dict(sections_of(summary))
+    prose = "\n".join(sections[said["requests"]] + sections.get(said["statements"], []))
+    assert head.language == language
+    assert sections.keys() <= {"", *said.values()}
+    assert is_in_language(summary, language)
+    if language != "tr":
+        # One letter of these says as much as two or three of the Latin ones, and the users of
+        # some agents paste instructions in English.
+        letters = [letter for letter in prose if letter.isalpha()]
+        assert sum(letter > "\u2e80" for letter in letters) > len(letters) / 8
 
 
 @pytest.mark.parametrize("id", ids())

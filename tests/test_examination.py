@@ -14,8 +14,7 @@ import pytest
 from click.testing import Result
 from conftest import Log, Talk, recorded
 from facts_said import DECISION, FACTS, GOAL, NUMBER, PATH, RULE, VALUES
-from llm.plugins import pm
-from scripted import Plugin, Reply
+from scripted import Plugin, Reply, registered
 
 import llm_compact
 from llm_compact.conversation import text_of
@@ -81,11 +80,8 @@ def reader(models: Plugin) -> Iterator[Reader]:
         def register_models(self, register: Any) -> None:
             register(reader)
 
-    pm.register(WithReader(), name="with_reader")
-    try:
+    with registered(WithReader()):
         yield reader
-    finally:
-        pm.unregister(name="with_reader")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import llm
 import pytest
+from conftest import LONG
 from conversations import conversations
 from hypothesis import given
 from llm.parts import Message, ToolCallPart, ToolResultPart
@@ -327,6 +328,45 @@ def test_a_rule(rule: str) -> None:
 )
 def test_a_remark_is_no_rule(remark: str) -> None:
     assert not is_rule(remark)
+
+
+def ferries(part: int, exact: str = "in the morning") -> list[Message]:
+    said = []
+    for place in ("Ribe", "Nuuk", "Skagen", "Esbjerg", "Torshavn", "Oslo", "Bergen", "Bodø"):
+        said += [
+            llm.user(f"Please find out for part {part} when the ferry to {place} leaves."),
+            llm.assistant(
+                f"The ferry of part {part} to {place} leaves {exact}, because the harbour of "
+                f"{place} falls dry in the afternoon. {LONG}"
+            ),
+        ]
+    return said
+
+
+def test_the_longer_a_past_is_over_the_fewer_words_tell_of_it() -> None:
+    told = []
+    previous, originals = None, []
+    for number in range(1, 7):
+        originals += ferries(number)
+        head = replace(head_of(originals, previous), messages=ferries(number), room=350, most=350)
+        previous = extract(head)
+        told.append([previous.count(f"part {n} ") for n in range(1, 7)])
+
+    # Of the first part its request is the goal, and stays.
+    first = [counts[0] for counts in told]
+    assert first[0] > first[1] >= first[2] >= first[3] and first[-1] >= 1
+    for number, counts in enumerate(told[1:], 1):
+        assert counts[number] >= sum(counts[:number])
+
+
+def test_a_past_full_of_numbers_leaves_the_news_their_room() -> None:
+    past = [message for part in range(1, 8) for message in ferries(part, "at 06:15 from berth 7")]
+    news = ferries(8)
+
+    summary = extract(replace(head_of([*past, *news]), messages=news, room=400, most=400))
+
+    told = summary.partition("## Exact values")[0]
+    assert told.count("part 8 ") > sum(told.count(f"part {part} ") for part in range(1, 8))
 
 
 def talk(*said: str, padding: int = 12) -> list[Message]:

@@ -35,7 +35,17 @@ from llm_compact.facts import error_lines, exact_values, rank_facts
         ("版本v1.2.3在docs/tides.md里", ["v1.2.3", "docs/tides.md"]),
         ("2026年3月30日水位是150厘米，收费35元", ["2026年3月30日", "150", "35元"]),
         ("the chart of nv-charts.de", ["nv-charts.de"]),
-        ("colour #3A8BF5, line 12 of src/a.py:17", ["3A8BF5", "src/a.py"]),
+        ("colour #3A8BF5, line 12 of src/a.py:17", ["#3A8BF5", "src/a.py"]),
+        ("colour #4a9eff at 0x5deece66d", ["#4a9eff", "0x5deece66d"]),
+        ("src/a.py:1217: and 1218:import os", ["src/a.py"]),
+        ("at localhost:8080 or port:9090", ["8080", "9090"]),
+        ("the LastCheckpointID of a TideE", ["LastCheckpointID", "TideE"]),
+        ("tide().as_long, ...dayBounds and last_tide.x", ["as_long", "dayBounds", "last_tide"]),
+        ("call 415-485-1140 about 700-800 rows", ["415-485-1140", "700-800"]),
+        ('<path d="0-85-42.1-85-89z"/>', []),
+        ("session 2026-01-21-test or sess-123", ["2026-01-21-test", "sess-123"]),
+        ("5.0/timeout_seconds and .3/0.10.0", ["5.0", "timeout_seconds", "0.10.0"]),
+        ("8개 중 30개, 3个 and 12个", ["30개", "12个"]),
         ("a population of 1,234,567", ["1,234,567"]),
         ("the log of 2026-03-30T14:05:10.123Z", ["2026-03-30T14:05:10.123Z"]),
         ("timeout=120000 and std::sync", ["120000"]),
@@ -81,6 +91,56 @@ def test_people_hyphenate_words_that_are_no_names() -> None:
     )
 
     assert fact.value == "tide_table"
+
+
+def test_documents_that_tools_print_are_prose_as_well() -> None:
+    printed = "A pre-existing before/after flaw of day_bounds/tideTable"
+
+    facts = rank_facts([llm.tool_message(ToolResultPart(name="read", output=printed))])
+
+    assert [fact.value for fact in facts] == ["day_bounds", "tideTable"]
+
+
+def test_the_parts_of_a_substitution_are_no_path() -> None:
+    command = (
+        "sed -i 's/^from/from tidepool/; s/0\\.9\\.3/0.10.0/; s#^limit = 5.0#limit = 12.5#' a.py"
+    )
+    call = ToolCallPart(name="run", arguments={"command": command})
+
+    facts = rank_facts([llm.assistant(call)])
+
+    assert {fact.value for fact in facts} - {command} == {"0.10.0", "5.0", "12.5", "a.py"}
+
+
+@pytest.mark.parametrize("key", ["offset", "limit", "line", "start_line", "line_number"])
+def test_the_line_that_is_read_is_no_value(key: str) -> None:
+    call = ToolCallPart(name="read", arguments={"path": "src/a.py", key: 1460})
+
+    assert [fact.value for fact in rank_facts([llm.assistant(call)])] == ["src/a.py"]
+
+
+def test_a_name_is_found_at_the_end_of_all_that_it_is_a_part_of() -> None:
+    said = ("row.ended_at", "state.started_at", "pa.started_at", "row.started_at")
+
+    facts = rank_facts([llm.assistant(text) for text in said])
+
+    assert facts[0].value == "started_at"
+
+
+def test_an_error_is_quoted_without_the_bullet_before_it() -> None:
+    output = ToolResultPart(name="edit", output="ERRORS:\n- E999 SyntaxError: invalid syntax")
+
+    facts = rank_facts([llm.tool_message(output)])
+
+    assert [fact.value for fact in facts if fact.kind == "error"] == [
+        "E999 SyntaxError: invalid syntax"
+    ]
+
+
+def test_of_two_values_of_equal_use_the_shorter_one_comes_first() -> None:
+    facts = rank_facts([llm.assistant("a/very/long/path/of/many/names.py and tide_table")])
+
+    assert [fact.value for fact in facts] == ["tide_table", "a/very/long/path/of/many/names.py"]
 
 
 def test_what_stands_between_backticks_is_meant_exactly() -> None:

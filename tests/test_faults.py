@@ -12,16 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlite_utils
 from click.testing import Result
 from conftest import Log
+from llm.cli import load_conversation
 from scripted import Plugin, Reply
 
 import llm_compact
-from llm_compact import store
+from llm_compact.conversation import text_of
 from llm_compact.errors import AlreadyCompacted, StoreError
 
 Run = Callable[..., Result]
@@ -137,7 +139,7 @@ def test_a_process_that_is_killed_at_any_moment_leaves_no_half_compaction(
 def test_a_database_that_stays_locked_is_told(
     long_talk: str, log: Log, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LOCK_TIMEOUT_MS", 200)
+    monkeypatch.setattr("llm_compact.log.LOCK_TIMEOUT_MS", 200)
     before = log.rows()
     code = (
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
@@ -196,6 +198,110 @@ def test_of_two_compactions_at_once_one_wins(long_talk: str, models: Plugin, log
     (refused,) = [outcome for outcome in outcomes if isinstance(outcome, str)]
     assert won.id in refused
     assert [thread["id"] for thread in log.threads()] == [long_talk, won.id]
+
+
+TOGETHER = """
+import fcntl, os, sys, time
+sys.path.insert(0, sys.argv.pop(1))
+from llm.cli import cli
+from llm.plugins import pm
+from scripted import Plugin, Script
+number, processes = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+class Together(Script):
+    def next(self, prompt, key=None):
+        here = os.environ["LLM_USER_PATH"]
+        open(os.path.join(here, f"summarizes-{number}"), "w").close()
+        while sum(name.startswith("summarizes-") for name in os.listdir(here)) < processes:
+            time.sleep(0.01)
+        return super().next(prompt, key)
+class Alone(Script):
+    def next(self, prompt, key=None):
+        # llm itself fails where two processes log at the same moment.
+        self.lock = open(os.path.join(os.environ["LLM_USER_PATH"], "answers"), "w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        return super().next(prompt, key)
+models = Plugin()
+models.chatty = Alone()
+models.summer = Together([f"Process {number} was told of the tides of six places."])
+pm.register(models, name="scripted_models")
+cli()
+"""
+
+
+def test_of_processes_that_compact_one_conversation_at_once_all_go_on_in_the_same(
+    long_talk: str, log: Log
+) -> None:
+    tests, count = str(Path(__file__).parent), 3
+    flags = ["--auto-threshold", "400", "--compact-model", "summer"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TOGETHER, tests, str(n), str(count), "-c", f"Ask {n}?", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LLM_USER_PATH": str(log.path.parent)},
+        )
+        for n in range(count)
+    ]
+    told = [process.communicate(timeout=60)[1] for process in processes]
+
+    assert [process.returncode for process in processes] == [0] * count, "".join(told)
+    (row,) = log.db["compactions"].rows
+    new = row["conversation_id"]
+    assert [thread["id"] for thread in log.threads()] == [long_talk, new]
+    moved = f"{long_talk} was compacted by another process, going on in {new}\n"
+    assert sorted(moved in text for text in told) == [False, True, True]
+    asked = [
+        turn["parent_message_hash"] for turn in log.db["turns"].rows_where("thread_id=?", [new])
+    ]
+    assert len(asked) == 1 + count
+    assert len(log.messages(long_talk)) == 13
+
+
+def test_a_summary_is_not_paid_for_where_another_process_has_made_one(
+    long_talk: str, models: Plugin, log: Log
+) -> None:
+    conversation = load_conversation(long_talk)
+    made = llm_compact.compact(model="extractive")
+
+    with llm_compact.auto(threshold="400", model="summer", database=log.path):
+        response = conversation.prompt("And today?")
+        response.text()
+    response.log_to_db(log.db)
+
+    assert models.summer.sent == []
+    assert conversation.id == made.id
+    assert log.messages(made.id)[:-2] == models.chatty.sent[0].messages[:-1]
+    assert text_of(log.messages(made.id)[-2]) == "And today?"
+    assert len(log.threads()) == 2
+
+
+def test_what_another_process_made_is_not_taken_where_it_is_too_large(
+    long_talk: str, models: Plugin, log: Log
+) -> None:
+    conversation = load_conversation(long_talk)
+    made = llm_compact.compact(model="extractive", keep="5x")
+
+    with llm_compact.auto(threshold="300", model="extractive", database=log.path):
+        conversation.prompt("And today?").text()
+
+    assert conversation.id not in (long_talk, made.id)
+    assert len(log.threads()) == 3
+
+
+def test_what_was_said_here_and_is_not_logged_yet_is_not_lost_to_what_another_process_made(
+    long_talk: str, models: Plugin, log: Log
+) -> None:
+    conversation = load_conversation(long_talk)
+    conversation.prompt("This is not logged.").text()
+    made = llm_compact.compact(model="extractive")
+
+    with llm_compact.auto(threshold="400", model="extractive", database=log.path):
+        conversation.prompt("And today?").text()
+
+    assert conversation.id != made.id
+    assert "This is not logged." in str(log.messages(conversation.id))
 
 
 def test_turns_of_another_process_are_never_lost(

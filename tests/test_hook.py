@@ -23,8 +23,7 @@ from llm.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from llm.plugins import pm
-from scripted import Reply, Script, lookup
+from scripted import Reply, Script, lookup, registered
 
 from llm_compact import conversation as conversation_module
 from llm_compact import hook
@@ -189,12 +188,8 @@ class OldAdapters:
 
 @pytest.fixture
 def adapters() -> Iterator[OldAdapters]:
-    plugin = OldAdapters()
-    pm.register(plugin, name="old_adapters")
-    try:
+    with registered(OldAdapters()) as plugin:
         yield plugin
-    finally:
-        pm.unregister(name="old_adapters")
 
 
 @pytest.fixture

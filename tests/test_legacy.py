@@ -21,7 +21,8 @@ from oracle import count_tokens, violations
 from scripted import Plugin, Reply, Scripted
 
 from llm_compact.conversation import history_of, text_of
-from llm_compact.store import open_log, read_source
+from llm_compact.log import open_log
+from llm_compact.source import read_source
 
 Run = Callable[..., Result]
 OLD = ["0.13", "0.20", "0.27", "0.31"]
@@ -363,7 +364,7 @@ def test_an_old_log_that_is_locked_is_waited_for(log: Log, run: Run) -> None:
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == b"locked\n"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("llm_compact.store.LOCK_TIMEOUT_MS", 50)
+            patch.setattr("llm_compact.log.LOCK_TIMEOUT_MS", 50)
             locked = run("compact", "-c", "--dry-run")
         assert other.stdin is not None
         other.stdin.close()

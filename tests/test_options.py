@@ -310,6 +310,7 @@ def test_the_longest_summary_comes_from_the_setting(long_talk: str, log: Log, ru
         ("--auto-threshold", "170%", "'170%' is more than the context window. Use 70%"),
         ("--auto-threshold", "", "'' is no threshold. Use 70%"),
         ("--window", "70%", "'70%' is no number of tokens. Use 32k"),
+        ("--window", "foo", "'foo' is no number of tokens. Use 32k or 32000\n"),
         ("--compact-keep", "a lot", "'a lot' is not a size. Use 2x"),
     ],
 )
@@ -324,6 +325,45 @@ def test_a_value_that_is_none_is_named_with_what_fits(
     assert result.exit_code == 2
     assert f"Error: Invalid value for {option}: {says}" in result.stderr
     assert log.rows() == before
+
+
+@pytest.mark.parametrize("command", ["prompt", "chat"])
+@pytest.mark.parametrize("options", [[], ["--auto-threshold", "90k"], ["--auto-threshold", "off"]])
+def test_an_unknown_summarizer_is_refused_before_anything_is_said(
+    command: str, options: list[str], long_talk: str, log: Log, models: Plugin, run: Run
+) -> None:
+    before = log.rows()
+
+    result = say(run, command, "-c", *options, "--compact-model", "nobody")
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: Unknown model: nobody. See llm models, or use extractive, which needs no model\n"
+    )
+    assert models.chatty.sent == []
+    assert log.rows() == before
+
+
+@pytest.mark.parametrize("source", ["variable", "setting"])
+def test_an_unknown_summarizer_of_long_ago_ends_no_conversation(
+    source: str,
+    user_path: Path,
+    long_talk: str,
+    log: Log,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if source == "variable":
+        monkeypatch.setenv("LLM_COMPACT_MODEL", "nobody")
+    else:
+        (user_path / "compact.json").write_text('{"model": "nobody"}')
+
+    unneeded = say(run, "prompt", "-c", "--auto-threshold", "90k")
+    needed = say(run, "prompt", "-c", "--auto-threshold", "300")
+
+    assert (unneeded.exit_code, unneeded.stderr) == (0, "")
+    assert needed.exit_code == 0
+    assert "Not compacted. Unknown model: nobody." in needed.stderr
 
 
 @pytest.mark.parametrize("command", ["prompt", "chat"])

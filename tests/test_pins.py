@@ -204,6 +204,35 @@ def test_the_same_text_is_pinned_once(long_talk: str, log: Log, run: Run) -> Non
     assert len(pin_ids(log)) == 1
 
 
+def test_to_pin_what_is_pinned_already_says_so_and_stores_nothing(
+    long_talk: str, log: Log, run: Run
+) -> None:
+    first = next(log.db["turns"].rows)["id"]
+    twice = run("compact", "pin", PIN, PIN)
+    (id,) = pin_ids(log)
+    later = llm_compact.compact(model="extractive").id
+
+    again = run("compact", "pin", f"{PIN}\n", "--cid", later)
+    message = run("compact", "pin", first, first, "--cid", long_talk)
+
+    assert (twice.exit_code, again.exit_code, message.exit_code) == (0, 0, 0)
+    assert twice.stderr == f"Pinned as {id} in conversation {long_talk}\n"
+    # It holds in each later generation.
+    assert again.stderr == f"Already pinned as {id} in conversation {long_talk}\n"
+    assert len(message.stderr.splitlines()) == 1
+    assert len(pin_ids(log)) == 2
+
+
+def test_to_unpin_the_same_twice_is_to_unpin_it(long_talk: str, log: Log, run: Run) -> None:
+    run("compact", "pin", PIN)
+    (id,) = pin_ids(log)
+
+    result = run("compact", "unpin", id, id)
+
+    assert (result.exit_code, result.stderr) == (0, f"Unpinned {id}\n")
+    assert pin_ids(log) == []
+
+
 def test_a_dry_run_tells_what_the_pins_take(long_talk: str, run: Run) -> None:
     shown = run("compact", "-c", "--dry-run", "--pin", PIN, "-m", "extractive").stdout
 
@@ -232,6 +261,7 @@ def test_pins_that_leave_no_room_below_a_threshold_do_not_end_a_conversation(
 
     assert result.exit_code == 0
     assert "The pins alone take" in result.stderr
+    assert "Raise --auto-threshold or the setting max-summary, or remove pins" in result.stderr
     assert len(log.threads()) == 1
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from llm.parts import Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from oracle import key, violations
 
+from llm_compact.chain import hashes_of
 from llm_compact.conversation import generation_of, history_of
 from llm_compact.placeholder import (
     LARGE,
@@ -24,7 +25,6 @@ from llm_compact.placeholder import (
     restored,
     restored_from,
 )
-from llm_compact.store import hashes_of
 from llm_compact.tokens import count_text, message_tokens
 
 PRUNING = Pruning(generation=1, compaction="01abc")

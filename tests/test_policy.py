@@ -20,8 +20,7 @@ from click.testing import Result
 from conftest import LONG, Log, recorded
 from conversations import PICTURE
 from llm.parts import AttachmentPart
-from llm.plugins import pm
-from scripted import Plugin, Reply
+from scripted import Plugin, Reply, registered
 from test_automatic_adapters import SUMMARY, SYSTEM, Adapters, compactions, long_answer, talk_with
 from test_hook import said_in_messages
 
@@ -37,12 +36,8 @@ thresholds = pytest.mark.parametrize("threshold", [[], FAR])
 
 @pytest.fixture
 def adapters(models: Plugin) -> Iterator[Adapters]:
-    plugin = Adapters()
-    pm.register(plugin, name="adapters")
-    try:
+    with registered(Adapters()) as plugin:
         yield plugin
-    finally:
-        pm.unregister(name="adapters")
 
 
 def chat(run: Run, *lines: str, options: list[str]) -> Result:
@@ -153,7 +148,7 @@ def test_compact_as_the_first_message_uses_nothing_up(
         run, "!compact", "Hello", "Again", options=["-m", model_id, "-s", SYSTEM, *threshold]
     )
 
-    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr == "Nothing to compact: nothing was asked yet\n"
     assert [prompt.system for prompt in script.sent] == [SYSTEM, SYSTEM]
     first = [("system", SYSTEM), ("user", "Hello")]
     second = [*first, ("assistant", "Answer 1."), ("user", "Again")]

@@ -14,16 +14,16 @@ from click.testing import Result
 from conftest import Log, Talk
 from conversations import PICTURE
 from llm.parts import Message, ToolResultPart
-from llm.plugins import pm
 from oracle import count_tokens, key, violations
-from scripted import Plugin, Reply
+from scripted import Plugin, Reply, registered
 from test_hook import OldAdapters, said_in_messages
 
 import llm_compact
 from llm_compact import hook
 from llm_compact.conversation import history_of
+from llm_compact.log import open_log
 from llm_compact.placeholder import pruned_hashes
-from llm_compact.store import open_log, read_source
+from llm_compact.source import read_source
 
 Run = Callable[..., Result]
 
@@ -52,21 +52,14 @@ class Gauges:
 
 @pytest.fixture(autouse=True)
 def gauges() -> Iterator[None]:
-    pm.register(Gauges(), name="gauges")
-    try:
+    with registered(Gauges()):
         yield
-    finally:
-        pm.unregister(name="gauges")
 
 
 @pytest.fixture
 def old() -> Iterator[OldAdapters]:
-    plugin = OldAdapters()
-    pm.register(plugin, name="old_adapters")
-    try:
+    with registered(OldAdapters()) as plugin:
         yield plugin
-    finally:
-        pm.unregister(name="old_adapters")
 
 
 def exchange(place: str, *, answer: str = "") -> tuple[str, list[Reply | str]]:

@@ -78,7 +78,8 @@ def test_show_tells_the_record_the_lineage_and_the_summary(
 
     row = next(log.db["compactions"].rows)
     assert f"{row['tokens_before']:,} -> {row['tokens_after']:,}" in shown
-    assert "the levels" in shown and "4 exchanges summarized, 2 kept" in shown
+    assert "the levels" in shown and "summarized:   4 exchanges (8 messages)" in shown
+    assert "kept:         2 exchanges (4 messages)" in shown
     assert " -> ".join(generations[:2]) in shown
     assert shown.endswith("\n\n" + text_of(log.messages(generations[1])[2]) + "\n")
 
@@ -92,8 +93,43 @@ def test_show_finds_a_compaction_by_its_conversation_its_turn_and_its_source(
         return json.loads(run("compact", "show", *args, "--json").stdout)["turn_id"]
 
     assert turn() == turn("-c") == turn(generations[2]) == second["turn_id"]
-    assert turn(first["turn_id"]) == turn(generations[0]) == first["turn_id"]
+    assert turn(first["turn_id"]) == turn(generations[1]) == first["turn_id"]
     assert run("compact", "show", "01nothing").exit_code == 1
+
+
+def test_the_id_of_an_original_shows_its_newest_generation(
+    generations: list[str], run: Run
+) -> None:
+    of_original = json.loads(run("compact", "show", generations[0], "--json").stdout)
+    of_first = json.loads(run("compact", "show", generations[1], "--json").stdout)
+
+    assert (of_original["id"], of_original["lineage"]) == (generations[2], generations)
+    assert (of_first["id"], of_first["lineage"]) == (generations[1], generations[:2])
+
+
+def test_list_of_a_conversation_that_is_not_there_is_an_error(
+    generations: list[str], talk: Talk, run: Run
+) -> None:
+    other = talk([("And in Ribe?", "At six.")])
+
+    unknown = run("compact", "list", "--cid", "01nothing")
+    never_compacted = run("compact", "list", "--cid", other)
+
+    assert unknown.exit_code == 1
+    assert unknown.stderr == "Error: No conversation found with id=01nothing\n"
+    assert (never_compacted.exit_code, never_compacted.stdout) == (0, "")
+
+
+def test_an_original_that_was_deleted_still_lists_what_came_from_it(
+    generations: list[str], log: Log, run: Run
+) -> None:
+    log.db.execute("pragma foreign_keys = off")
+    with log.db.conn:
+        log.db.execute("update threads set forked_from = null")
+        log.db.execute("delete from turns where thread_id = ?", [generations[0]])
+        log.db.execute("delete from threads where id = ?", [generations[0]])
+
+    assert len(run("compact", "list", "--cid", generations[0]).stdout.splitlines()) == 2
 
 
 def test_show_as_json_has_the_record_the_lineage_and_the_summary(

@@ -188,6 +188,20 @@ def test_one_exchange(keep: tuple[str, ...], talk: Talk, run: Run) -> None:
     assert "Nothing to compact: the conversation is a single exchange" in one_line(result)
 
 
+def test_a_summary_inside_of_an_exchange_is_told_in_messages_alone(
+    talk: Talk, log: Log, run: Run
+) -> None:
+    calls = [Reply(calls=[(f"c{n}", "lookup", {"key": "x" * 200})]) for n in range(6)]
+    talk([("Look it up, six times.", [*calls, LONG.format(place="Ribe", n=1)])])
+
+    result = run("compact", "-c", "-m", "extractive")
+
+    row = next(log.db["compactions"].rows)
+    assert row["exchanges_summarized"] == 0
+    told = f"({row['messages_summarized']} messages summarized, {row['messages_kept']} kept)"
+    assert told in result.stderr
+
+
 def test_keep_as_much_as_there_is(long_talk: str, run: Run) -> None:
     for keep in ("6x", "12m", "100k"):
         result = run("compact", "-c", "-m", "extractive", "--keep", keep)
@@ -231,11 +245,45 @@ def test_a_pending_tool_call_behind_other_exchanges_is_kept(
 
 
 @pytest.mark.parametrize("size", ["many", "0", "0x", "-2", "1.5x", "2 exchanges", ""])
-def test_a_size_that_is_none(size: str, long_talk: str, run: Run) -> None:
-    result = run("compact", "-c", "--keep", size)
+@pytest.mark.parametrize(
+    ("option", "fits"),
+    [
+        ("--keep", "2x (exchanges), 6m (messages), 8k (tokens) or 20% (of the context window)\n"),
+        ("--window", "no number of tokens. Use 32k or 32000\n"),
+        ("--max-summary", "no length of a summary. Use 1k (tokens) or 5% (of what it replaces)\n"),
+    ],
+)
+def test_a_size_that_is_none_is_refused_with_those_that_fit(
+    option: str, fits: str, size: str, long_talk: str, run: Run
+) -> None:
+    result = run("compact", "-c", option, size)
 
     assert result.exit_code == 2
-    assert "--keep" in result.stderr
+    assert f"{option}'" in result.stderr
+    assert fits in result.stderr
+
+
+@pytest.mark.parametrize(("word", "name"), [("lst", "list"), ("shows", "show"), ("unpn", "unpin")])
+def test_a_mistyped_command_is_no_focus(
+    word: str, name: str, long_talk: str, log: Log, run: Run
+) -> None:
+    before = log.rows()
+
+    result = run("compact", word, "-m", "extractive")
+
+    assert result.exit_code == 2
+    assert f"Did you mean llm compact {name}? With {word!r} as focus: llm compact run {word}" in (
+        result.stderr
+    )
+    assert log.rows() == before
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("run", "lst"), ("--focus", "lst"), ("-c", "lst"), ("lst", "of", "tides"), ("tides",)],
+)
+def test_what_is_meant_as_a_focus_is_one(args: tuple[str, ...], long_talk: str, run: Run) -> None:
+    assert run("compact", *args, "-m", "extractive").exit_code == 0
 
 
 def test_a_percentage_without_a_known_window(long_talk: str, run: Run) -> None:

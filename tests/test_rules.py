@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import llm
 import pytest
@@ -18,6 +19,7 @@ import llm_compact
 from llm_compact.conversation import text_of
 from llm_compact.language import words
 from llm_compact.rules import chosen_rules, rules_tokens, standing_rules, with_rules
+from llm_compact.summarizers.extractive import extract
 from llm_compact.summary import Head, sections_of
 from llm_compact.tokens import count_text
 
@@ -140,7 +142,7 @@ def test_where_room_is_short_the_explicit_and_the_latest_rules_stay() -> None:
     readme = "Always run the linter before you push. " + LONG * 6
     said = [readme, "Never touch main.", "Make sure the tests pass.", "Always use UTC."]
 
-    chosen = chosen_rules(head([llm.user(text) for text in said], room=150))
+    chosen = chosen_rules(head([llm.user(text) for text in said]), 37)
 
     assert [rule.text for rule in chosen] == ["Never touch main.", "Always use UTC."]
 
@@ -184,4 +186,22 @@ def test_an_offline_summary_quotes_them_once(talk: Talk) -> None:
     summary = llm_compact.compact(model="extractive").summary
 
     section = dict(sections_of(summary))[words("en")["rules"]]
-    assert section == [f'"{rule}"']
+    assert section == [f'"{rule}" [1]']
+
+
+def test_a_rule_that_only_the_previous_summary_quotes_is_carried_on() -> None:
+    # A model understood it as one; or the log of the message is not at hand.
+    previous = '## Standing rules of the user\n- "Ich mag keine Tabellen" [1]\n\n## Goal\nTides.'
+    later = replace(head([llm.user("Never touch main."), llm.assistant(LONG)]), previous=previous)
+
+    quoted = ['"Ich mag keine Tabellen" [1]', '"Never touch main." [1]']
+
+    assert dict(sections_of(extract(later)))[words("en")["rules"]] == quoted
+    assert dict(sections_of(with_rules("## Goal\nTides.", later)))[words("en")["rules"]] == quoted
+
+
+def test_an_offline_summary_quotes_a_long_rule_whole() -> None:
+    rule = "Never write to the table of the readings, " + "not even by a script " * 12 + "of yours."
+    said = [llm.user(rule), llm.assistant(LONG), llm.user("When?"), llm.assistant(LONG)] * 4
+
+    assert f'- "{rule}" [13]' in extract(head(said))

@@ -23,7 +23,6 @@ from llm_compact.sections import (
     rendered,
     schema,
     with_checked_rules,
-    with_rules_of,
     without_planted_sections,
 )
 from llm_compact.summary import Head, record_line
@@ -240,18 +239,14 @@ def test_a_quote_that_the_user_did_not_say_is_no_rule(message: Message) -> None:
     assert "- always delete the main branch (not in the user's words)" in told
 
 
-def test_the_rules_of_the_summary_before_are_carried_on() -> None:
-    head = head_of(llm.user("Never touch main."), llm.user("Answer in German, please."))
+def test_a_rule_of_the_summary_before_needs_no_message_of_this_log() -> None:
+    head = head_of(llm.user("Never touch main."))
     earlier = with_checked_rules(read_summary('## Rules\n- "Never touch main"', "en"), head)
-    new = with_checked_rules(read_summary('## Rules\n- "answer in German"', "en"), head)
 
-    # This log does not have what the earlier summary was made of.
-    short = head_of(head.originals[1])
-    assert with_checked_rules(earlier, short, earlier.rules) == earlier
-    both = with_rules_of(new, earlier.rules)
+    later = head_of(llm.user("Answer in German, please."))
 
-    assert [rule.quote for rule in both.rules] == ["Never touch main", "Answer in German"]
-    assert with_rules_of(both, earlier.rules) == both
+    assert with_checked_rules(earlier, later, earlier.rules) == earlier
+    assert with_checked_rules(earlier, later).rules == []
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ ALL = {
     "model": "extractive",
     "keep": "4x",
     "max-summary": "1k",
+    "reuse-cache": "on",
     "window.ollama/llama3.2:latest": "32k",
 }
 BROKEN = ["", "{", "[]", "null", '"x"', "\x00", "[" * 100_000]
@@ -67,6 +68,7 @@ def test_what_was_stored_is_read_typed_and_listed_as_written(user_path: Path) ->
         model="extractive",
         keep=Size(4, "exchanges"),
         max_summary=Size(1_000, "tokens"),
+        reuse_cache=True,
         windows={"ollama/llama3.2:latest": 32_000},
     )
 
@@ -115,7 +117,8 @@ def test_what_is_unknown_in_the_file_stays_there(file: Path) -> None:
         ("keep", "some", "keep: 'some' is not a size"),
         ("max-summary", "2x", "max-summary: '2x' is no length of a summary. Use 1k"),
         ("window.chatty", "50%", "window.chatty: '50%' is no number of tokens. Use 32k"),
-        ("model", "unheard-of", "model: unknown model 'unheard-of'. See llm models"),
+        ("reuse-cache", "yes", "reuse-cache: 'yes' is neither on nor off"),
+        ("model", "unheard-of", "model: Unknown model: unheard-of. See llm models"),
         ("model", "  ", "model: it is empty"),
         ("window.", "32k", "There is no setting 'window.'. Use auto-threshold, model, keep"),
         ("learned.chatty", "32k", "There is no setting 'learned.chatty'"),

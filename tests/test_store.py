@@ -22,7 +22,8 @@ from scripted import Plugin
 import llm_compact
 from llm_compact.conversation import history_of, marker_of, text_of
 from llm_compact.errors import CompactionError
-from llm_compact.store import LoggedModel, open_log, read_source
+from llm_compact.log import LoggedModel, open_log
+from llm_compact.source import read_source
 
 Run = Callable[..., Result]
 

@@ -238,7 +238,7 @@ def test_a_rule_is_quoted_word_for_word_through_ten_generations(
             run("-c", f"Question {generation}/{n}?")
 
     told = text_of(log.messages()[1])
-    assert told.count('- "Never touch the main branch" [3]') == 1
+    assert told.count('- "Never touch the main branch." [3]') == 1
     assert told.count("##") == 2
 
 
@@ -259,6 +259,51 @@ def test_from_original_summarizes_the_whole_lineage_anew(
     assert "which is wrong" not in sent
     assert all(f"Question {n}?" in sent and f"Question 1/{n % 4}?" in sent for n in range(6))
     assert text_of(log.messages()[1]) == recorded(MARKDOWN, messages=20, generation=2)
+    first, second = log.db["compactions"].rows
+    assert (second["messages_summarized"], second["exchanges_summarized"]) == (20, 10)
+    # Of all generations, and not of what the first one had left.
+    assert second["tokens_before"] > 1.5 * first["tokens_before"]
+
+
+@pytest.mark.parametrize("keep", [[], ["--keep", "9x"], ["--keep", "1x"]])
+def test_from_original_needs_nothing_new_to_summarize(
+    keep: list[str], talk: Talk, models: Plugin, log: Log, run: Run
+) -> None:
+    talk([(f"Question {n}?", LONG.format(place="Ribe", n=n)) for n in range(6)], system="Be brief")
+    models.summer.replies = ["The first summary, which is wrong.", MARKDOWN]
+    run("compact", "-c", "-m", "summer", "--keep", "1x")
+    kept = log.messages()[-2:]
+
+    result = run("compact", "-c", "-m", "summer", "--from-original", *keep)
+
+    assert result.exit_code == 0, result.output
+    assert all(f"Question {n}?" in models.summer.texts_sent() for n in range(5))
+    assert "which is wrong" not in models.summer.texts_sent()
+    assert text_of(log.messages()[2]) == recorded(MARKDOWN, messages=10, generation=2)
+    assert log.messages()[3:] == kept
+    assert "(5 exchanges summarized, 1 kept)" in result.stderr
+
+
+def test_from_original_summarizes_each_round_once_where_the_tail_begins_inside_of_a_loop(
+    talk: Talk, models: Plugin, log: Log, run: Run
+) -> None:
+    calls = [Reply(calls=[(f"c{n}", "lookup", {"key": f"key {n} " * 40})]) for n in range(6)]
+    talk([("Look it up, six times.", [*calls, "All looked up."])])
+    models.summer.replies = ["The first summary, which is wrong.", MARKDOWN]
+    run("compact", "-c", "-m", "summer", "--keep", "3m")
+    kept = log.messages()[2:]
+
+    result = run("compact", "-c", "-m", "summer", "--from-original", "--keep", "9x")
+
+    assert result.exit_code == 0, result.output
+    assert log.messages()[2:] == kept
+    assert 1 < len(kept) < 14
+    told = text_of(log.messages()[1])
+    assert told == recorded(MARKDOWN, messages=14 - len(kept), generation=2)
+    sent = models.summer.texts_sent()
+    assert [f"key {n} " in sent for n in range(6)] == [
+        f"key {n} " not in str(kept) for n in range(6)
+    ]
 
 
 def test_from_original_is_refused_where_the_log_lacks_the_originals(

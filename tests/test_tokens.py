@@ -25,7 +25,8 @@ from scripted import Plugin, Reply
 import llm_compact
 from llm_compact import vocabulary
 from llm_compact.estimate import estimate
-from llm_compact.store import open_log, read_source
+from llm_compact.log import open_log
+from llm_compact.source import read_source
 from llm_compact.tokens import (
     ATTACHMENT_TOKENS,
     MESSAGE_TOKENS,

@@ -11,6 +11,8 @@ from ..summary import Head, Summarizer
 if TYPE_CHECKING:
     import llm
 
+    from ..prefix import Prefix
+
 EXTRACTIVE = "extractive"
 
 
@@ -22,10 +24,12 @@ def get_summarizer(
     window: int | None = None,
     jobs: int = 1,
     template: llm.Template | None = None,
+    prefix: Prefix | None = None,
 ) -> Summarizer:
     """The summarizer of this name: a model's id or alias, or `extractive`.
 
     `window` is the model's context window in tokens, `jobs` how many calls run at the same time.
+    With a `prefix` it is sent the conversation as it was sent before, and not a transcript.
     Raises `SummarizerError` for an unknown model, or for what the summarizer does not take.
     """
     if name == EXTRACTIVE:
@@ -39,8 +43,33 @@ def get_summarizer(
     from .model import model_summarizer
 
     return model_summarizer(
-        name, options=options, key=key, window=window, jobs=jobs, template=template
+        name,
+        options=options,
+        key=key,
+        window=window,
+        jobs=jobs,
+        template=template,
+        prefix=prefix,
     )
+
+
+def unknown_model(name: str) -> SummarizerError:
+    """What is wrong with the name of a summarizer that llm does not know."""
+    return SummarizerError(
+        f"Unknown model: {name}. See llm models, or use extractive, which needs no model"
+    )
+
+
+def check_summarizer(name: str) -> None:
+    """Raises `SummarizerError` for a name that llm does not know."""
+    if name == EXTRACTIVE:
+        return
+    import llm
+
+    try:
+        llm.get_model(name)
+    except llm.UnknownModelError:
+        raise unknown_model(name) from None
 
 
 def examiner_name(name: str | None, summarizer_name: str) -> str:
@@ -49,6 +78,18 @@ def examiner_name(name: str | None, summarizer_name: str) -> str:
     if chosen == EXTRACTIVE:
         raise SummarizerError("extractive can't answer questions. Name a model: --check MODEL")
     return chosen
+
+
+def is_own_model(summarizer: str, model_id: str) -> bool:
+    """Whether a summarizer is the conversation's own model, by whatever name."""
+    if summarizer in (EXTRACTIVE, model_id):
+        return summarizer != EXTRACTIVE
+    import llm
+
+    try:
+        return bool(llm.get_model(summarizer).model_id == model_id)
+    except llm.UnknownModelError:
+        return False
 
 
 def has_same_provider(summarizer: str, model_id: str) -> bool:
@@ -69,7 +110,7 @@ def has_same_provider(summarizer: str, model_id: str) -> bool:
     return first == second
 
 
-def planned_calls(name: str, head: Head, window: int | None) -> int:
+def planned_calls(name: str, head: Head, window: int | None, prefix: Prefix | None = None) -> int:
     """About how many calls of a model a summary will take, whether it is installed or not.
 
     Raises `SummarizerError` where the window holds nothing besides the instructions.
@@ -86,6 +127,6 @@ def planned_calls(name: str, head: Head, window: int | None) -> int:
     except llm.UnknownModelError:
         model_id = name
     try:
-        return planned_calls(head, context_window(model_id, explicit=window))
+        return planned_calls(head, context_window(model_id, explicit=window), prefix)
     except SummarizerError as ex:
         raise SummarizerError(f"The summarizer {model_id} {ex}") from ex

@@ -8,15 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import llm
-from llm.parts import ReasoningPart, ToolCallPart
+from llm.parts import Message, ReasoningPart, ToolCallPart
 
 from ..check import is_boundary_line, without_thinking
 from ..errors import SummarizerError
 from ..overflow import Overflow, overflow_in
+from ..prefix import LIMIT_OPTIONS, Prefix
 from ..summary import Answer, Usage
+from ..tokens import cached_tokens
+from ..turns import ChainPrompt, stand_in
 
 _STOP_KEYS = ("finish_reason", "stop_reason", "finishReason", "done_reason")
-LIMIT_OPTIONS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict")
 
 
 class ContextOverflow(SummarizerError):
@@ -54,11 +56,35 @@ def ask(
         arguments["system"] = system
     elif system:
         prompt = f"{system}\n\n{prompt}"
+    return _answered(model, lambda: model.prompt(prompt, **arguments), show)
+
+
+def ask_behind(
+    model: Any, messages: Sequence[Message], prefix: Prefix, request: str, *, key: str | None
+) -> Answer:
+    """The model's answer to a request that follows a conversation as it was sent before.
+
+    Tools are declared and can't run: they have no implementation, and nobody looks at a call.
+    Adapters that don't read chains are shown the conversation in their own form. Raises what
+    `ask` does.
+    """
+
+    def begin() -> Any:
+        prompt = llm.Prompt(  # type: ignore[no-untyped-call]
+            request, model, tools=list(prefix.tools), options=model.Options(**prefix.options)
+        )
+        sent = ChainPrompt(prompt, [*messages, llm.user(request)])
+        kind: Any = llm.AsyncResponse if _is_async(model) else llm.Response
+        conversation = stand_in(model, sent, None)
+        return kind(sent, model, bool(model.can_stream), conversation=conversation, key=key)
+
+    return _answered(model, begin, lambda text: None)
+
+
+def _answered(model: Any, begin: Callable[[], Any], show: Callable[[str], None]) -> Answer:
     shown = _Shown(show)
     try:
-        if isinstance(model, (llm.AsyncModel, llm.AsyncKeyModel)):
-            return _run(_ask_async(model, prompt, arguments, shown))
-        return _ask(model, prompt, arguments, shown)
+        return _run(_read_async(begin, shown)) if _is_async(model) else _read(begin, shown)
     except KeyboardInterrupt:
         raise
     except BaseException as ex:  # a model may raise anything, and each is told in one line
@@ -67,6 +93,10 @@ def ask(
         if overflow:
             raise ContextOverflow(f"failed: {message}", overflow) from ex
         raise SummarizerError(f"failed: {message}") from ex
+
+
+def _is_async(model: Any) -> bool:
+    return isinstance(model, (llm.AsyncModel, llm.AsyncKeyModel))
 
 
 def _told(ex: BaseException) -> str:
@@ -86,18 +116,16 @@ def _run(answer: Coroutine[Any, Any, Answer]) -> Answer:
         return thread.submit(asyncio.run, answer).result()
 
 
-def _ask(model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown) -> Answer:
-    response = model.prompt(prompt, **arguments)
+def _read(begin: Callable[[], Any], shown: _Shown) -> Answer:
+    response = begin()
     for chunk in response:
         shown.add(chunk)
     shown.finish()
     return _answer(response, response.text(), response.messages(), response.tool_calls())
 
 
-async def _ask_async(
-    model: Any, prompt: str, arguments: Mapping[str, Any], shown: _Shown
-) -> Answer:
-    response = model.prompt(prompt, **arguments)
+async def _read_async(begin: Callable[[], Any], shown: _Shown) -> Answer:
+    response = begin()
     async for chunk in response:
         shown.add(chunk)
     shown.finish()
@@ -110,7 +138,8 @@ def _answer(
     response: Any, text: str, messages: Sequence[llm.Message], calls: Sequence[llm.ToolCall]
 ) -> Answer:
     parts = [part for message in messages for part in message.parts]
-    usage = Usage(response.input_tokens, response.output_tokens)
+    cached = cached_tokens(response.token_details or {})
+    usage = Usage(response.input_tokens, response.output_tokens, cached=cached)
     return Answer(
         text=text,
         usage=usage,

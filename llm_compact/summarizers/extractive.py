@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from llm.parts import Message, ToolCallPart, ToolResultPart
 
@@ -23,6 +23,7 @@ from ..conversation import answered_calls, is_request, text_of
 from ..estimate import estimate
 from ..facts import error_lines, exact_values
 from ..language import words
+from ..rules import SHARE_OF_ROOM, chosen_rules, told
 from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
 from ..transcript import FRAGMENT_NOTE
@@ -33,7 +34,6 @@ from .cues import (
     is_greeting,
     is_prose,
     is_question,
-    is_rule,
     is_talk,
     is_vague,
     outcomes,
@@ -45,8 +45,13 @@ from .cues import (
 MOST_TOKENS = 4_000
 # A tenth of a short chat says nothing: it may have a quarter, up to this (tokens).
 SHORT_CHAT_TOKENS = 150
+LEAST_RULES = 60
+"Tokens. In a very short summary one rule matters more than all the rest."
 LEAST_PROSE = 120
 "Tokens. In a very short summary values come after what was asked and found."
+SHARE_OF_FAR = 1 / 3
+"""How much of the prose is for what the previous summary stood for, while there is news to tell:
+the longer that past becomes, the fewer words of it are told."""
 LEAST_LEFT = 0.05
 "The share of the room that is worth another try at filling it."
 PARAGRAPH, SENTENCE = 1e-4, 1e-7
@@ -68,14 +73,13 @@ LEAST_SALIENCE, LEAST_OF_CHAT = 0.3, -0.4
 
 # The share of the prose that each section may fill before the others have had their turn.
 _SHARES = {
-    "rules": 0.3,
     "requests": 0.24,
     "earlier": 0.25,
     "statements": 0.24,
     "calls": 0.14,
-    "errors": 0.1,
+    "errors": 0.12,
 }
-_LEFTOVERS = ("rules", "requests", "statements", "calls", "errors", "earlier")
+_LEFTOVERS = ("requests", "statements", "calls", "errors", "earlier")
 
 _CHANGES = re.compile(
     r"^\w*(write|edit|create|update|delete|insert|book|cancel|commit|apply|patch)"
@@ -111,6 +115,8 @@ class Line:
     "The message and the line of it that a sentence is from: what stood together stays together."
     who: str = ""
     "Who said it and when, which the text begins with."
+    is_far: bool = False
+    "Whether the previous summary stood for it already."
 
     @cached_property
     def tokens(self) -> int:
@@ -137,17 +143,17 @@ class Extractive:
 def extract(head: Head) -> str:
     """The summary of a head, as Markdown in the language of the conversation."""
     said = words(head.language)
-    record = record_line(head)
     most = budget(head)
-    room = most - count_text(record)
+    begin = _begin(head, most)
+    room = most - count_text(begin)
     lines = _candidates(head, said["open"], room)
 
     def prose(room: int) -> str:
-        chosen = _choose(lines, said, room)
+        chosen = _choose(lines, said, room, begin)
         # The whole may count a little more than its lines, and the next generation adds to that.
-        while chosen and count_text(_rendered(record, said, chosen)) > most:
+        while chosen and count_text(_rendered(begin, said, chosen)) > most:
             chosen.pop()
-        return _rendered(record, said, chosen)
+        return _rendered(begin, said, chosen)
 
     prose_room = max(int(room * (1 - SHARE_OF_VALUES)), min(room, LEAST_PROSE))
     summary = with_values(prose(prose_room), head, most)
@@ -158,8 +164,16 @@ def extract(head: Head) -> str:
     )
 
 
-def _rendered(record: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
-    blocks = [record]
+def _begin(head: Head, most: int) -> str:
+    """The first line, and the rules of the user: they hold, whatever there is room for."""
+    room = max(most // SHARE_OF_ROOM, min(most // 2, LEAST_RULES))
+    rules = [f"- {told(rule)}" for rule in chosen_rules(head, room)]
+    heading = f"## {words(head.language)['rules']}"
+    return "\n\n".join([record_line(head), *(["\n".join([heading, *rules])] if rules else [])])
+
+
+def _rendered(begin: str, said: Mapping[str, str], chosen: Sequence[Line]) -> str:
+    blocks = [begin]
     for section in _SHARES:
         lines = sorted((line for line in chosen if line.section == section), key=_place)
         if lines:
@@ -199,10 +213,11 @@ def _place(line: Line) -> float:
     return line.place
 
 
-def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[Line]:
+def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int, begin: str) -> list[Line]:
     """The best lines of each section within its share, then whatever else there is room for.
 
-    In the order of the choice: the last ones are those that matter least.
+    In the order of the choice: the last ones are those that matter least. `begin` is what the
+    summary says already.
     """
     by_section = {
         section: sorted((x for x in lines if x.section == section), key=lambda x: -x.score)
@@ -211,11 +226,13 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
     shares = sum(_SHARES[section] for section, found in by_section.items() if found) or 1
     chosen: list[Line] = []
     begun: set[str] = set()
-    text = ""
-    left = room
+    spent = dict.fromkeys(_SHARES, 0.0)
+    text = begin
+    left: float = room
+    left_for_far: float = SHARE_OF_FAR * room
 
     def fill(section: str, allowance: float, lines: float = math.inf) -> None:
-        nonlocal text, left
+        nonlocal text, left, left_for_far
         too_long = []
         for line in by_section[section]:
             if _is_told(line, text):
@@ -226,25 +243,28 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
             cost = line.tokens + 2
             if section not in begun:
                 cost += count_text(said[section]) + 3
-            if cost <= min(allowance, left):
+            if cost <= min(allowance, left, left_for_far if line.is_far else left):
                 chosen.append(line)
                 begun.add(section)
                 text += line.text + "\n"
                 allowance -= cost
+                spent[section] += cost
                 left -= cost
+                left_for_far -= cost if line.is_far else 0
                 lines -= 1
             else:
                 too_long.append(line)
         # There are tens of thousands: the leftovers go through only what has a chance.
         by_section[section] = too_long
 
-    fill("rules", room * _SHARES["rules"] / shares)
     # However little room there is: what was asked, and something that came of it.
     fill("requests", left, lines=1)
     fill("statements", left, lines=1)
     for section in _SHARES:
-        if section != "rules":
-            fill(section, room * _SHARES[section] / shares)
+        fill(section, room * _SHARES[section] / shares - spent[section])
+    for section in _LEFTOVERS:
+        fill(section, left)
+    left_for_far = left
     for section in _LEFTOVERS:
         fill(section, left)
     # A request that was chosen later may say what a sentence of it said before.
@@ -253,7 +273,9 @@ def _choose(lines: Sequence[Line], said: Mapping[str, str], room: int) -> list[L
 
 
 def _is_told(line: Line, text: str) -> bool:
-    """Whether a quoted request says it already, or begins to."""
+    """Whether the rules or a quoted request say it already, or begin to."""
+    if line.section == "requests":
+        return line.text in text
     said = line.text.removeprefix(line.who).rstrip("…")
     return line.section == "statements" and said[: max(16, len(said) // 2)] in text
 
@@ -268,13 +290,16 @@ def _candidates(head: Head, open_mark: str, room: int) -> list[Line]:
         for part in message.parts
         if isinstance(part, ToolResultPart) and not part.exception
     }
-    return [
-        *_request_lines(messages, spoken, known, open_mark, room),
-        *_without_echoes(list(_statement_lines(messages, spoken, known)), spoken, room),
-        *_call_lines(messages, errors),
-        *_error_lines(messages, errors),
-        *_earlier_lines(head),
-    ]
+    news = len(messages) - len(head.messages)
+    lines = chain(
+        _request_lines(messages, spoken, known, open_mark, room),
+        _without_echoes(list(_statement_lines(messages, spoken, known)), spoken, room),
+        _call_lines(messages, errors),
+        _error_lines(messages, errors),
+    )
+    # The first request is what all of it is about.
+    told = (replace(line, is_far=0 < line.place < news) for line in lines) if news else lines
+    return [*told, *_earlier_lines(head)]
 
 
 def _request_lines(
@@ -299,7 +324,7 @@ def _request_lines(
         # What is still to be answered is told, even if nobody typed it, and so is a document.
         whole = whole if whole or (answered and FRAGMENT_NOTE not in text) else text
         # The goal, and what is still to be done, may be told at more length.
-        longest = tokens if answered and not is_first else min(60, 2 * tokens)
+        longest = tokens if answered and not is_first else min(60, 3 * tokens // 2)
         is_repeated = last_said[_kind(text, "user")] != index
         text = known.told(_quote(whole, longest, spoken), index)
         if not text or is_repeated or (answered and is_assent(text)):
@@ -359,7 +384,7 @@ def _quote(text: str, tokens: int, spoken: Spoken) -> str:
 def _statement_lines(
     messages: Sequence[Message], spoken: Spoken, known: Corrections
 ) -> Iterator[Line]:
-    """Rules of the user, and sentences that tell a decision, a result or a fact."""
+    """Sentences that tell a decision, a result or a fact."""
     seen: dict[str, int] = {}
     least = LEAST_OF_CHAT if spoken.is_chat else LEAST_SALIENCE
     for index in range(len(messages) - 1, -1, -1):
@@ -371,10 +396,6 @@ def _statement_lines(
         for number, line in enumerate(sentences_by_line(text_of(message))):
             for position, sentence in enumerate(line):
                 place = index + number * PARAGRAPH + position * SENTENCE
-                if message.role == "user" and is_rule(sentence):
-                    if seen.setdefault(sentence, index) == index:
-                        yield Line("rules", f'"{shorten(sentence, 60)}"', 1 / (1 + index), place)
-                    continue
                 # What was said again later is told once, as it was said last.
                 if seen.setdefault(_kind(sentence, message.role), index) != index:
                     continue
@@ -578,20 +599,22 @@ def _earlier_lines(head: Head) -> Iterator[Line]:
     if not head.previous:
         return
     said = words(head.language)
-    has_originals = len(head.originals) > len(head.messages)
-    taken_anew = {said[section] for section in (*_SHARES, "values") if section != "earlier"}
+    taken_anew = {said["rules"]}
+    if len(head.originals) > len(head.messages):
+        taken_anew |= {said[section] for section in (*_SHARES, "values") if section != "earlier"}
     originals = _everything(head.originals)
     lines = [
         line
         for heading, section in sections_of(head.previous)
         for line in section
-        if not (has_originals and heading in taken_anew)
+        if heading not in taken_anew
     ]
     for place, line in enumerate(dict.fromkeys(lines)):
         pieces = [p.strip() for p in _PIECES.split(line) if len(p.strip()) >= 6]
         is_quoted = bool(pieces) and all(piece in originals for piece in pieces)
         if not is_quoted:
-            yield Line("earlier", line, 1 + 0.3 * len(exact_values(line)), place)
+            score = 1 + 0.3 * len(exact_values(line))
+            yield Line("earlier", line, score, place, is_far=True)
 
 
 def _everything(messages: Sequence[Message]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,9 +15,11 @@ import pydantic
 from llm.parts import ToolCallPart
 
 from ..check import check_end, check_language, is_in_language, summary_text
-from ..errors import SummarizerError
+from ..errors import LARGER_WINDOW, OTHER_MODEL, SummarizerError
 from ..language import words
+from ..layers import with_layers
 from ..overflow import Overflow
+from ..prefix import Prefix
 from ..sections import (
     HEADINGS,
     Summary,
@@ -26,15 +28,15 @@ from ..sections import (
     rendered,
     schema,
     with_checked_rules,
-    with_rules_of,
     without_planted_sections,
 )
-from ..summary import Answer, Head, Usage, Watch, record_line, without_record_line
-from ..tokens import count_text
+from ..summary import Answer, Head, Sent, Usage, Watch, record_line, without_record_line
+from ..tokens import MESSAGE_TOKENS, count_text
 from ..transcript import Piece, chunks_of, new_boundary, pieces_of, transcript
 from ..windows import context_window
-from .call import ContextOverflow, ask
-from .prompts import SMALL_WINDOW, Prompts, fill, notes, prompts_for
+from . import unknown_model
+from .call import ContextOverflow, ask, ask_behind
+from .prompts import SMALL_WINDOW, Prompts, behind_prompts, fill, notes, prompts_for
 
 SMALLEST_CHUNK = 64
 "Tokens. A window that holds less than this besides the instructions is of no use."
@@ -60,6 +62,8 @@ class ModelSummarizer:
     jobs: int = 1
     template: llm.Template | None = None
     "Used instead of our prompts."
+    prefix: Prefix | None = None
+    "Present if the conversation is to be sent as it was, because its provider has it in a cache."
 
     @property
     def name(self) -> str:
@@ -74,15 +78,21 @@ class ModelSummarizer:
     def summarize(self, head: Head, watch: Watch) -> Answer:
         """Every message reaches the model, in as many calls as its window asks for.
 
+        With a `prefix` the conversation is sent as it was, in one call. Where that comes to
+        nothing, the watch is told why, and a transcript is sent.
+
         Raises `SummarizerError` when the model raises, when its answer to a part is none, when
         it can't make the head smaller, and when the window is too small for anything.
         """
         return _Run(self, head, watch).summary()
 
 
-def planned_calls(head: Head, window: int | None) -> int:
+def planned_calls(head: Head, window: int | None, prefix: Prefix | None = None) -> int:
     """About how many calls a summary takes; 1 where the window (tokens) is not known."""
-    return _planned_calls(_Form(head, window), pieces_of(head.messages))
+    form = _Form(head, window)
+    if prefix and head.sent and not form.obstacle(head.sent, prefix):
+        return 1
+    return _planned_calls(form, pieces_of(head.messages))
 
 
 def _planned_calls(form: _Form, pieces: Sequence[Piece]) -> int:
@@ -111,6 +121,7 @@ def model_summarizer(
     window: int | None = None,
     jobs: int = 1,
     template: llm.Template | None = None,
+    prefix: Prefix | None = None,
 ) -> ModelSummarizer:
     """Raises `SummarizerError` for an unknown model or an option that the model does not have."""
     from llm.cli import get_model_options
@@ -118,9 +129,7 @@ def model_summarizer(
     try:
         model = llm.get_model(name)
     except llm.UnknownModelError:
-        raise SummarizerError(
-            f"Unknown model: {name}. See llm models, or use extractive, which needs no model"
-        ) from None
+        raise unknown_model(name) from None
     asked = {**((template and template.options) or {}), **dict(options)}
     try:
         given = {name: value for name, value in model.Options(**asked) if value is not None}
@@ -129,7 +138,9 @@ def model_summarizer(
         raise SummarizerError(f"Options for {name}: {wrong}") from ex
     defaults = get_model_options(model.model_id)
     known = context_window(model.model_id, explicit=window)
-    return ModelSummarizer(model, {**defaults, **given}, key, known, jobs, template)
+    if prefix:
+        prefix = replace(prefix, options={**defaults, **prefix.options, **given})
+    return ModelSummarizer(model, {**defaults, **given}, key, known, jobs, template, prefix)
 
 
 @dataclass
@@ -154,10 +165,22 @@ class _Form:
         room = min(int(self.window * SHARE_OF_WINDOW), self.window - instructions - self.room())
         if room < SMALLEST_CHUNK:
             raise SummarizerError(
-                f"has a window of {self.window:,} tokens, and {instructions:,} of them go to the "
-                "instructions. Use a model with a larger context window, or -m extractive"
+                f"has a window of {self.window:,} tokens, and the instructions alone take "
+                f"{instructions:,}. {LARGER_WINDOW}"
             )
         return room
+
+    def obstacle(self, sent: Sent, prefix: Prefix) -> str | None:
+        """Why the conversation can't be sent as it was; None where it can."""
+        if prefix.run_by_provider:
+            return f"would run {', '.join(prefix.run_by_provider)} by itself"
+        if self.window is None:
+            return None
+        instructions = count_text(self.request()) + MESSAGE_TOKENS
+        needed = sent.tokens + prefix.tokens + instructions + self.room()
+        if needed <= self.window:
+            return None
+        return f"has a window of {self.window:,} tokens, and {needed:,} would be needed"
 
     def room(self) -> int:
         """How long a record may be: a quarter of the window at most, so that two can be merged."""
@@ -193,27 +216,47 @@ class _Form:
         texts = [text for piece in pieces for text in (piece.label, piece.text)]
         size = prompts.boundary_bytes
         boundary = new_boundary(previous or "", head.focus or "", *texts, size=size)
-        values = {
-            "boundary": boundary,
-            "language": words(head.language)["name"],
-            "words": str(max(1, round(self.room() * WORDS_PER_TOKEN))),
-            "part": part,
-            "kind": (prompts.agent if self.is_agent_run else prompts.chat).strip(),
-            "sections": _outline(prompts.sections, head.language),
-        }
+        values = {**self._values(), "boundary": boundary, "part": part}
         shown = transcript(pieces, boundary)
         earlier = ""
         if previous:
             earlier = fill(prompts.previous, {**values, "summary": previous})
         if self.template:
             note = fill(getattr(notes(), kind), values)
-            focus = fill(notes().focus, {"text": head.focus}) if head.focus else ""
-            told = (text for text in (earlier, shown, note, focus) if text)
+            told = (text for text in (earlier, shown, note, self._focus(notes().focus)) if text)
             return _from_template(self.template, "\n\n".join(told))
-        values["focus"] = fill(prompts.focus, {"text": head.focus}) if head.focus else ""
-        values["shape"] = fill(prompts.shape_json if as_json else prompts.shape, values)
-        values |= {"previous": earlier, "transcript": shown, "form": fill(prompts.form, values)}
+        form = self._form(values, as_json=as_json)
+        values |= {"previous": earlier, "transcript": shown, "form": form}
         return fill(prompts.system, values), fill(getattr(prompts, kind), values)
+
+    def request(self) -> str:
+        """What is asked for behind the conversation itself."""
+        behind = behind_prompts()
+        if self.template:
+            told = [*_from_template(self.template, behind.transcript), self._focus(notes().focus)]
+            text = "\n\n".join(text for text in told if text)
+            return fill(behind.template, {"text": text})
+        form = self._form(self._values(), as_json=False)
+        previous = behind.previous if self.head.previous else ""
+        return fill(behind.request, {"previous": previous.strip(), "form": form})
+
+    def _values(self) -> dict[str, str]:
+        """What is filled in whatever the call."""
+        head, prompts = self.head, self.prompts
+        return {
+            "language": words(head.language)["name"],
+            "words": str(max(1, round(self.room() * WORDS_PER_TOKEN))),
+            "kind": (prompts.agent if self.is_agent_run else prompts.chat).strip(),
+            "sections": _outline(prompts.sections, head.language),
+        }
+
+    def _form(self, values: Mapping[str, str], *, as_json: bool) -> str:
+        prompts = self.prompts
+        shape = fill(prompts.shape_json if as_json else prompts.shape, values)
+        return fill(prompts.form, {**values, "shape": shape, "focus": self._focus(prompts.focus)})
+
+    def _focus(self, template: str) -> str:
+        return fill(template, {"text": self.head.focus}) if self.head.focus else ""
 
 
 def _outline(sections: Mapping[str, str], language: str) -> str:
@@ -252,6 +295,50 @@ class _Run:
         self.most_calls = 3 * self.planned + 20
 
     def summary(self) -> Answer:
+        return self._from_conversation() or self._from_transcript()
+
+    def _from_conversation(self) -> Answer | None:
+        """What comes of the conversation as it was sent; None where it takes a transcript."""
+        sent, prefix = self.head.sent, self.summarizer.prefix
+        if not (sent and prefix):
+            return None
+        reason = self.form.obstacle(sent, prefix)
+        if not reason:
+            try:
+                answer = self._accepted(self._read(self._asked_behind(sent, prefix)))
+                version = f"{self.summarizer.prompt_version}, {behind_prompts().version}"
+                return replace(answer, prompt_version=version)
+            except SummarizerError as ex:
+                reason = str(ex)
+                if isinstance(ex, ContextOverflow):
+                    self._use_window(ex.overflow.window)
+        self.watch.note(
+            "Summarizing from a transcript instead of what the provider may have in its cache, "
+            f"because {self.summarizer.name} {reason}"
+        )
+        return None
+
+    def _asked_behind(self, sent: Sent, prefix: Prefix) -> Answer:
+        summarizer, request = self.summarizer, self.form.request()
+        # It counts, whatever comes of it.
+        self.usages.append(Usage())
+        answer = ask_behind(summarizer.model, sent.messages, prefix, request, key=summarizer.key)
+        self.usages[-1] = answer.usage
+        if self.form.window:
+            size = sent.tokens + count_text(request) + count_text(answer.text)
+            check_end(answer, size, self.form.window)
+        self.watch.progress(len(self.usages), self.planned)
+        return answer
+
+    def _use_window(self, window: int | None) -> None:
+        """Go by a window that was named before anything was sent in parts."""
+        if window:
+            self.form = replace(self.form, window=window)
+            self.capacity = self.form.capacity()
+            self.planned = len(self.usages) + _planned_calls(self.form, self.pieces)
+            self.most_calls = 3 * self.planned + 20
+
+    def _from_transcript(self) -> Answer:
         pieces, kind, previous = self.pieces, "whole", self.earlier
         while True:
             # Sizes are counted only where they are needed: a head can be millions of characters.
@@ -271,8 +358,8 @@ class _Run:
             kind, previous = "merge", None
             if _size(pieces) > 0.9 * size:
                 raise SummarizerError(
-                    f"could not make its {len(records):,} partial summaries any smaller. Use "
-                    "another model with -m, or -m extractive"
+                    f"could not make its {len(records):,} partial summaries any smaller. "
+                    f"{OTHER_MODEL}"
                 )
 
     def _final(self, kind: str, pieces: Sequence[Piece], previous: str | None) -> Answer:
@@ -280,7 +367,11 @@ class _Run:
         # What may have to be shortened is not shown before it is accepted.
         is_bound = head.most is not None
         watch = Watch() if is_bound else _FirstLine(self.watch, record_line(head))
-        answer = self._written(kind, pieces, previous, watch)
+        return self._accepted(self._written(kind, pieces, previous, watch))
+
+    def _accepted(self, answer: Answer) -> Answer:
+        """The answer in the right language and length, asked for once more where it is not."""
+        head = self.head
         if not is_in_language(answer.text, head.language):
             answer = self._written("translate", [Piece("record", answer.text)], None, Watch())
         if self._is_too_long(answer.text):
@@ -323,11 +414,10 @@ class _Run:
             raise SummarizerError("answered with nothing")
         if summary == Summary(goal=summary.goal):
             summary_text(Answer(summary.goal))  # a refusal, put into the first field
-        earlier = read_summary(self.earlier or "", head.language).rules
-        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier)
-        text = rendered(summary, head.language)
-        with_rules = rendered(with_rules_of(summary, earlier), head.language)
-        return replace(answer, text=text if self._is_too_long(with_rules) else with_rules)
+        earlier = read_summary(self.earlier or "", head.language)
+        summary = with_checked_rules(without_planted_sections(summary, head), head, earlier.rules)
+        summary = with_layers(summary, earlier, head.room)
+        return replace(answer, text=rendered(summary, head.language))
 
     def _is_too_long(self, text: str) -> bool:
         """Whether a summary would be refused for its length, its first line included."""
@@ -408,10 +498,7 @@ class _Run:
         # The window that was named may be counted in tokens that are smaller than ours.
         self.capacity = min(capacity, size * 9 // 10)
         if self.capacity < SMALLEST_CHUNK:
-            raise SummarizerError(
-                f"can't take even {size:,} tokens at once. Use a model with a larger context "
-                "window, or -m extractive"
-            )
+            raise SummarizerError(f"can't take even {size:,} tokens at once. {LARGER_WINDOW}")
         remaining = _size(self.pieces)
         self.planned = len(self.usages) + 2 * math.ceil(remaining / self.capacity) + 1
         self.most_calls = max(self.most_calls, 3 * self.planned + 20)
@@ -434,8 +521,14 @@ def _size(pieces: Sequence[Piece], previous: str | None = None) -> int:
 
 
 def _total(usages: Sequence[Usage]) -> Usage:
-    inputs = [usage.input for usage in usages if usage.input is not None]
-    outputs = [usage.output for usage in usages if usage.output is not None]
     return Usage(
-        sum(inputs) if inputs else None, sum(outputs) if outputs else None, calls=len(usages)
+        _sum(usage.input for usage in usages),
+        _sum(usage.output for usage in usages),
+        calls=len(usages),
+        cached=_sum(usage.cached for usage in usages),
     )
+
+
+def _sum(reported: Iterable[int | None]) -> int | None:
+    known = [number for number in reported if number is not None]
+    return sum(known) if known else None

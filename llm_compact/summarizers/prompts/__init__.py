@@ -51,6 +51,17 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class BehindPrompts:
+    """What a model is told behind the conversation itself."""
+
+    version: str
+    request: str
+    previous: str
+    transcript: str
+    template: str
+
+
+@dataclass(frozen=True)
 class CheckPrompts:
     """What a model is told that looks for facts of the old conversation in the new one."""
 
@@ -72,6 +83,12 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 def notes() -> Notes:
     """What each kind of call needs besides the words of a template."""
     return Notes(**_read("notes"))
+
+
+@cache
+def behind_prompts() -> BehindPrompts:
+    """The prompts of a request that follows the conversation, whatever the window."""
+    return BehindPrompts(**_read("behind"))
 
 
 @cache
