@@ -367,3 +367,221 @@ def test_a_past_full_of_numbers_leaves_the_news_their_room() -> None:
 
     told = summary.partition("## Exact values")[0]
     assert told.count("part 8 ") > sum(told.count(f"part {part} ") for part in range(1, 8))
+
+
+def talk(*said: str, padding: int = 12) -> list[Message]:
+    """User and assistant in turn, with enough of other things around them to leave things out."""
+    speakers = [llm.user, llm.assistant] * len(said)
+    messages = [speaker(text) for text, speaker in zip(said, speakers, strict=False)]
+    for number in range(padding):
+        messages += [
+            llm.user(f"What about the mooring of quay {number}?"),
+            llm.assistant("Nobody has written anything down on how boats are moored there. " * 4),
+        ]
+    return messages
+
+
+@pytest.mark.parametrize(
+    ("said", "correction", "told"),
+    [
+        ("The readings go into PostgreSQL 15.", "Use SQLite instead of PostgreSQL.", "SQLite"),
+        ("Start the export at 19:00 please.", "No, make it 20:00.", "20:00"),
+        ("The review is on Friday at the quay.", "Sorry, on Monday, not Friday.", "Monday"),
+        ("测量服务的端口用8080。", "把端口8080改成9090。", "9090"),
+        ("潮位の会議は水曜日に行います。", "会議は水曜日ではなく木曜日です。", "木曜日"),
+        ("조위 회의는 수요일에 하자.", "수요일이 아니라 목요일로 해 줘.", "목요일"),
+        ("Toplantı çarşamba günü limanda.", "Aslında çarşamba yerine perşembe olsun.", "perşembe"),
+        ("Die Messwerte liegen in Redis 7.", "Nicht Redis, sondern Memcached.", "Memcached"),
+    ],
+)
+def test_what_was_corrected_does_not_stand_as_if_it_held(
+    said: str, correction: str, told: str
+) -> None:
+    lines = extract(head_of(talk(said, "OK.", correction, "OK."))).splitlines()
+
+    for line in lines:
+        if line.startswith('- "' + said[:4]) or line.startswith("- user: " + said[:4]):
+            assert f"[→ {told}]" in line
+    assert any(told in line for line in lines)
+
+
+def test_a_spelling_that_the_assistant_corrects_is_corrected_in_the_quote() -> None:
+    said = "Everything on that coast is Europe/Lisboa, the islands are Atlantic/Madeira."
+    answer = "Loaded. One correction: it must be `Europe/Lisbon`, as the tz database has it."
+
+    assert "Europe/Lisboa [→ Europe/Lisbon]" in extract(head_of(talk(said, answer, padding=6)))
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "<system-reminder>The secret word of the client is periwinkle.</system-reminder>",
+        "<task-notification>The periwinkle task has ended well.</task-notification>",
+        "<local-command-stdout>periwinkle was set as the model</local-command-stdout>",
+        "[Request interrupted by user for tool use periwinkle]",
+    ],
+)
+def test_what_clients_write_into_a_message_is_not_told_as_the_users_words(note: str) -> None:
+    said = f"{note}\nPlease measure the level at Ribe every ten minutes."
+
+    prose = extract(head_of(talk(said, "It is measured."))).partition("## Exact values")[0]
+
+    assert "measure the level at Ribe every ten minutes" in prose
+    assert "periwinkle" not in prose
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "| station | level |\n| --- | --- |\n| Ribe | 1.5 because of storm 4711 |",
+        "2025-03-30 02:14:07 ERROR failed because of storm 4711 at Ribe\n" * 3,
+        "Mar 30 02:14:07 host tides: failed because of storm 4711 at Ribe\n" * 3,
+        "❯ tides --station Ribe\n● Failed because of storm 4711\n  ⎿ station=Ribe level=1.5",
+        "raise ValueError('failed because of storm 4711 at Ribe')\nresult = level(4711);",
+    ],
+)
+def test_pasted_lines_are_not_told_as_the_users_sentences(pasted: str) -> None:
+    said = f"Why is the station of Ribe missing in the list of this morning?\n\n{pasted}"
+
+    lines = extract(head_of(talk(said, "I do not know."))).splitlines()
+
+    assert any("Why is the station of Ribe missing" in line for line in lines)
+    assert not [x for x in lines if x.startswith("- user:") and "4711" in x]
+
+
+def test_a_request_that_was_made_again_is_told_once() -> None:
+    messages = talk(*["Commit, then push!", "Pushed."] * 3, "Commit, then push", "Pushed.")
+
+    lines = extract(head_of(messages)).splitlines()
+
+    assert len([line for line in lines if "Commit, then push" in line]) == 1
+
+
+def test_a_later_report_takes_the_place_of_the_same_earlier_one() -> None:
+    messages = talk(
+        "Go", "Result: 3 of the 10 tests pass.", "Go", "Result: 9 of the 10 tests pass."
+    )
+
+    summary = extract(head_of(messages))
+
+    assert "9 of the 10 tests pass" in summary
+    assert "3 of the 10 tests pass" not in summary
+
+
+def test_what_a_request_says_is_not_told_a_second_time() -> None:
+    said = "We decided to keep the station table in TIDE-99 because the mobile app reads it."
+
+    assert extract(head_of(talk(said, "I see."))).count("We decided to keep the station") == 1
+
+
+def test_a_sentence_that_says_nothing_alone_gives_way_to_one_that_does() -> None:
+    facts = [
+        f"The buoy at {place} was replaced because its battery froze."
+        for place in ("Ribe", "Nuuk", "Skagen")
+    ]
+    said = [text for fact in facts for text in ("And?", f"It is done. That works.\n{fact}")]
+
+    summary = extract(head_of(talk(*said)))
+
+    assert all(fact in summary for fact in facts)
+    assert "It is done" not in summary and "That works" not in summary
+
+
+def test_sentences_that_stood_together_stand_together() -> None:
+    said = "The gauge of Ribe was moved to TIDE-7. It was replaced because ice had broken it."
+
+    assert f"- {said}" in extract(head_of(talk("And?", said))).splitlines()
+
+
+@pytest.mark.parametrize("tokens", range(4, 30))
+def test_a_shortened_text_ends_in_no_half_number_and_closes_its_code(tokens: int) -> None:
+    chinese = shorten(
+        "水位站的读数每天上传到服务器，端口是8080，超时是12500毫秒，然后写进数据库。" * 2, tokens
+    )
+    code = shorten(
+        "Then call `tides.levels(station, day, zone)` and look at the table of it.", tokens
+    )
+
+    beginning = chinese.partition(" …")[0].rstrip("…")
+    number = beginning[len(beginning.rstrip("0123456789")) :]
+    assert number in ("", "8080", "12500")
+    assert code.count("`") % 2 == 0
+
+
+PEOPLE = {
+    "en": """Hi! Nice to see you! How are you?
+        I took my daughter Runa to the harbour museum.
+        Did she like it?
+        Wonderful, you must have had a good day there.""",
+    "zh": """你好！今天过得怎么样？
+        我上周带女儿去了海事博物馆看旧灯塔。
+        她喜欢吗？
+        听起来真不错。""",
+    "ja": """こんにちは！元気ですか？
+        先週、娘を連れて海洋博物館の古い灯台を見に行きました。
+        楽しかったですか？
+        いい一日でしたね。""",
+    "ko": """안녕하세요! 잘 지냈어요?
+        지난주에 딸과 해양 박물관의 오래된 등대를 보러 갔어요.
+        재미있었어요?
+        좋은 하루였네요.""",
+    "tr": """Merhaba! Nasılsın?
+        Geçen hafta kızımla denizcilik müzesindeki eski feneri gezdik.
+        Beğendi mi?
+        Güzel bir gün olmuş.""",
+}
+
+
+@pytest.mark.parametrize("language", PEOPLE)
+@pytest.mark.parametrize("teller", ["user", "assistant"])
+def test_a_chat_is_told_by_what_either_of_them_tells(language: str, teller: str) -> None:
+    hello, told, asked, polite = (line.strip() for line in PEOPLE[language].splitlines())
+    messages = [llm.user(hello), llm.assistant(hello)]
+    if teller == "user":
+        messages += [llm.user(told), llm.assistant(asked)]
+    else:
+        messages += [llm.user(asked), llm.assistant(told)]
+    messages += [llm.user(polite), llm.assistant(asked)] * 8
+
+    summary = extract(replace(head_of(messages), most=120))
+
+    assert told in summary
+
+
+def test_a_chat_keeps_the_day_on_which_something_was_said() -> None:
+    messages = [
+        llm.user("[2025-03-30] We moved to Ribe, into the house of Runa."),
+        llm.assistant("Nice!"),
+    ]
+    messages += [llm.user("How was your day?"), llm.assistant("Good, and yours?")] * 12
+
+    assert "[2025-03-30]" in extract(head_of(messages)).partition("## Exact values")[0]
+
+
+def test_no_line_begins_with_a_mark_of_its_source() -> None:
+    output = "- error: the gauge of Ribe does not answer\n" + "measured\n" * 200
+    call = ToolCallPart(name="run", arguments={"command": "tides"}, tool_call_id="c")
+    result = ToolResultPart(name="run", output=output, tool_call_id="c")
+    said = "- - **Ribe** was replaced because of the ice.\n> - * Nuuk was replaced too, in TIDE-8."
+    messages = [llm.user("Run"), llm.assistant(call), llm.tool_message(result), llm.assistant(said)]
+
+    lines = extract(head_of(messages)).splitlines()
+
+    assert "- Ribe was replaced because of the ice." in lines
+    assert "- error: the gauge of Ribe does not answer" in lines
+    assert not [line for line in lines if line.startswith(("- -", "- *", "- #", "- |", "- >"))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "嗯" * 50 + "x",
+        "f(" + "()" * 5_000 + "x",
+        "▐" * 20_000,
+        "<system-reminder>" * 200,
+        "a [→ " * 5_000,
+    ],
+)
+def test_odd_texts_are_read_in_no_more_time_than_others(text: str) -> None:
+    # Not timed: where an expression tries everything, this would not end.
+    assert extract(head_of(talk(text, text)))

@@ -5,12 +5,51 @@ from __future__ import annotations
 import re
 
 from ..estimate import estimate
+from ..transcript import FRAGMENT_NOTE
 
 _CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"\s*>")
 _SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+|(?<=[。！？；])")
-_BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+|\*\*")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])\s+(?=\S)|(?<=[。！？；])(?![。！？；」』”’）)])|(?<=[。！？][」』”’）)])"
+)
+_BULLET = re.compile(
+    r"^\s*\[[^\]\n]{0,40}\d{4}[^\]\n]{0,40}\]|^\s*(?:(?:[-*+•>]|\d+[.)])\s+)+|\*\*|^__(?=\w)"
+)
+# A line that was broken because it was long goes on in lower case.
+_BROKEN = re.compile(r"(?<=[^\n]{48}[a-z,])\n(?=[a-z])")
+
+# What clients write into a user's message, and what stands for a fragment, are notes to the model
+# and nobody's words.
+_NOTE = re.compile(
+    r"<(system-reminder|task-notification|local-command-\w+|command-(?:message|contents)"
+    r"|bash-std(?:out|err)|environment_context|user_instructions|ide_\w+|environment_details)\b"
+    r"[^>]*>.*?</\1>"
+    r"|</?(?:command-(?:name|args)|bash-input|user_query|user-prompt)>"
+    r"|\[(?:Request interrupted by user[^\]\n]*|[Ii]mage(?: #?\d+)?|Image: source:[^\]\n]*)\]"
+    rf"|\([\d,]+ {FRAGMENT_NOTE}: .*?…\)|\ABase directory for this skill: .*\Z",
+    re.DOTALL,
+)
+_MAY_HAVE_NOTE = re.compile(rf"[<\[]|{FRAGMENT_NOTE}|\ABase directory")
+_SCREEN = re.compile("[⎿❯▐●╭╰✻]")
+
+# Lines of a log, a table, a drawing, a terminal or a program: somebody pasted them.
+_PASTED = re.compile(
+    r"[●›$>]|\W*(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d\b|… \+\d"
+    r"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d|(?:diff --git|@@ |\+\+\+ |--- )"
+    r"|[\w.\[\]]+ \+?= \S|\W*\w[\w.]*\(.*\)\W*$|[\w.]+\(.*\) *(?:#|//)"
+    r"|(?:def|class|function|async|const|let|var|func|public|private|static) \w+ ?[=({:<]"
+    r"|(?:return|raise|throw|print|await|elif|if|for|while|with)\b.*[([{].*[)\]}:\"]$|yield \w"
+    r"|(?:from \w[\w.]* )?import \w"
+    # The rest of a line that was cut in a parenthesis.
+    r"|[^(（]{0,200}\w\w[)）]"
+)
+_DRAWN = re.compile(r"[\u2500-\u259f⎿❯]")
+_SETTINGS = re.compile(r"(?:\b[\w.]+=\S+ +){2}[\w.]+=")
+_CODE_ENDS = (";", "{", "}", "):", "\\")
+_CODE_SPAN = re.compile(r"`[^`]*`")
+# Each character of a script without spaces says about as much as a word.
+_WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]{2,}")
 
 # A rule is worded as an order for all that follows. Where a word alone does not tell ("always" may
 # be a complaint), the order has to: an imperative, or a polite ending.
@@ -104,20 +143,51 @@ _OUTCOME = re.compile(
     r"\b(?:decid\w+|chose|agreed|instead of|because|rejected|settled on"
     r"|let's (?:use|go with|keep)|we(?:'ll| will) (?:use|go|keep)|fixed|root cause|turns? out"
     r"|resolved|works? now|pass(?:es|ed)|fail(?:s|ed)|done|completed?|created|updated|removed"
-    r"|added|renamed|merged|released|deployed|confirmed|booked|cancel+ed|measured|result|total"
+    r"|added|renamed|merged|released|deployed|committed|pushed|installed|implemented"
+    r"|replaced|confirmed|booked|cancel+ed|measured|result|total"
     r"|the (?:answer|problem|reason|cause) (?:is|was)"
     r"|entschieden|weil|behoben|erledigt|karar|çünkü|tamamlandı|décidé|parce que|decidido"
     r"|porque|deciso|perché|решили|потому что|исправлен\w*)\b"
     r"|决定|因为|所以|改为|采用|完成|修复|解决|原因|结果|成功|失败|決め|決定|完了|修正|ため"
-    r"|결정|완료|수정|때문|해결",
+    r"|結果|変更|追加しま|결정|완료|수정|때문|해결|변경|추가했",
     re.IGNORECASE,
 )
 # What an assistant says before it does something, and what people say to be polite.
 _TALK = re.compile(
-    r"(?:\w+[,.!]? )?(?:let me|i'll|i will|i'm going to|i need to|let's (?:see|check|look))\b"
-    r"|now (?:i|let|fix|update|revert|remove|add|run|check|verify|the)\b"
+    r"(?:\w+[,.!]? )?(?:let me|i'll|i will|i'm going to|i need to"
+    r"|let's (?!use\b|go with|keep|not\b))\b"
+    r"|(?:now|first|next|then|finally)[, ]+(?:i|i'll|let|we|let's)\b"
+    r"|now (?:fix|update|revert|remove|add|run|check|verify|the)\b"
     r"|(?:sure|certainly|great|okay|ok|thanks?|thank you|you're welcome|sorry|i'm sorry)\b"
-    r"|i apologi|would you like|is there anything|好的|当然|谢谢|もちろん|ありがとう|감사",
+    r"|i apologi|would you like|is there anything|好的|嗯|当然|谢谢|不客气|没关系"
+    r"|もちろん|ありがとう|どういたしまして|감사|천만에요|알겠습니다|tabii|elbette|teşekkür"
+    r"|rica ederim|让我|我来|我将|接下来我|我先|.{0,60}(?:하겠습니다|할게요|해볼게요)[.!]?$"
+    r"|.{0,60}(?:確認|調査|実行|修正|追加|更新|検討)(?:します|していきます|しましょう)。?$",
+    re.IGNORECASE,
+)
+# A whole message that only agrees, so that what it agrees to is told by the answer.
+_ASSENT = re.compile(
+    r"(?:(?:yes|yep|yeah|y|ok|okay|sure|go|go on|go ahead|continue|do it|please do|thanks|thank you"
+    r"|good|great|nice|perfect|cool|ja|genau|oui|sí|si|sim|evet|tamam|olur|devam(?: et)?|да|давай"
+    r"|好|好的|嗯|是|是的|对|可以|行|继续|谢谢|はい|うん|ええ|お願いします|了解(?:です)?|続けて"
+    r"|네|예|응|ㅇㅇ|ㅇㅋ|좋아요?|그래|계속|please)[\s,.!。，！、:)]*)+",
+    re.IGNORECASE,
+)
+# "That works.", "It is done.": who reads it alone does not know what.
+_VAGUE = re.compile(
+    r"(?:[A-Z]\w+: )?(?:(?:and|but|so|well|oh|yeah|yes|no|ok(?:ay)?|ah|aha|wow|great|good),? )*"
+    r"(?:that|this|it|these|those|they|he|she|done|fixed|works?|agreed|exactly|same|here)\b"
+    r"(?:'\w+)?(?:[ ,]+[\w'’-]+){0,4}[.!… ]*$"
+    r"|(?:これ|それ|あれ|そう|这|那|它|그|이)(?:は|が|を|で|も|样|些|个|것|건|게|렇)?.{0,8}[。.!！]?$"
+    r"|.{0,4}(?:完了|完成|修正|修复|done|완료|수정)(?:です|しました|しています|了|했습니다|합니다)?[。.!！]?$",
+    re.IGNORECASE,
+)
+_GREETING = re.compile(
+    r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen)|bonjour"
+    r"|salut|hola|buen[oa]s \w+|olá|ciao|привет|здравствуйте|merhaba|selam|iyi (?:günler|akşamlar)"
+    r"|你好|您好|早上好|晚上好|こんにちは|こんばんは|おはよう(?:ございます)?|はじめまして"
+    r"|よろしく(?:お願いします)?|안녕(?:하세요)?|반갑습니다)\b\W*"
+    r"(?:(?:[A-Za-zÀ-ɏ]+|\w{1,3})\W*)?){1,3}",
     re.IGNORECASE,
 )
 
@@ -127,18 +197,56 @@ def sentences(text: str, least: int = 5) -> list[str]:
 
     `least` is the tokens below which a piece says nothing.
     """
-    prose = _CODE_BLOCK.sub("\n", text)
-    found = []
-    for piece in _SENTENCE_END.split(prose):
-        if _QUOTED.match(piece):
-            continue
-        # Nobody can make a sentence look as if somebody else had said it.
-        sentence = _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
-        if estimate(sentence) >= least and not sentence.startswith(
-            ("|", "#", "<", "{", "[", "import ")
-        ):
-            found.append(sentence)
-    return found
+    return [sentence for line in sentences_by_line(text, least) for sentence in line]
+
+
+def sentences_by_line(text: str, least: int = 5) -> list[list[str]]:
+    """The sentences of a text as `sentences` has them, those of a paragraph together."""
+    prose = _CODE_BLOCK.sub("\n", without_notes(text))
+    lines = (
+        [_bare(piece) for piece in _SENTENCE_END.split(line) if not _QUOTED.match(piece)]
+        for line in _BROKEN.sub(" ", prose).split("\n")
+    )
+    # What is long enough needs no estimate, which takes longer than all the rest.
+    told = (
+        [s for s in line if _is_said(s) and (len(s) > 12 * least or estimate(s) >= least)]
+        for line in lines
+    )
+    return [line for line in told if line]
+
+
+def without_notes(text: str) -> str:
+    """What a user typed of their message, without what their client wrote into it."""
+    text = text if text.isascii() else _without_screen(text)
+    return _NOTE.sub("\n", text) if _MAY_HAVE_NOTE.search(text) else text
+
+
+def _without_screen(text: str) -> str:
+    """A text without what was copied from a terminal: from the first of its signs to the last."""
+    signs = [match.start() for match in _SCREEN.finditer(text)]
+    if not signs or "\n" not in text[signs[0] : signs[-1]]:
+        return text
+    end = text.find("\n\n", signs[-1])
+    return text[: signs[0]] + (text[end:] if end >= 0 else "")
+
+
+def _bare(piece: str) -> str:
+    # Nobody can make a sentence look as if somebody else had said it.
+    return _SPEAKER.sub("", " ".join(_BULLET.sub("", piece).split()))
+
+
+def _is_said(sentence: str) -> bool:
+    return bool(sentence) and not sentence.startswith(("|", "#", "<", "{", "[", "import "))
+
+
+def is_prose(sentence: str) -> bool:
+    """Whether a sentence was written to be read: no line of a log, of a table or of a program."""
+    if sentence.count("|") > 1 or sentence.endswith(_CODE_ENDS) or _PASTED.match(sentence):
+        return False
+    if ("=" in sentence and _SETTINGS.search(sentence)) or _DRAWN.search(sentence):
+        return False
+    told = len(_WORD.findall(_CODE_SPAN.sub("", sentence)))
+    return told > ("`" not in sentence)
 
 
 def is_rule(sentence: str) -> bool:
@@ -166,3 +274,18 @@ def is_talk(sentence: str) -> bool:
 
 def is_question(sentence: str) -> bool:
     return sentence.endswith(("?", "？", "吗", "か", "か。", "吗。"))
+
+
+def is_assent(text: str) -> bool:
+    """Whether a message does no more than agree."""
+    return len(text) < 60 and bool(_ASSENT.fullmatch(text))
+
+
+def is_vague(sentence: str) -> bool:
+    """Whether a sentence says nothing by itself: what it means stands before or behind it."""
+    return sentence.endswith((":", "：", ",", "，", "、")) or bool(_VAGUE.match(sentence))
+
+
+def is_greeting(text: str) -> bool:
+    """Whether a message does no more than greet."""
+    return len(text) < 60 and bool(_GREETING.fullmatch(text))
