@@ -25,6 +25,7 @@ from llm_compact.errors import SummarizerError
 from llm_compact.language import language_of, words
 from llm_compact.rules import with_rules
 from llm_compact.summarizers import get_summarizer
+from llm_compact.summarizers.extractive import with_quotes
 from llm_compact.summary import Head, Watch, sections_of
 from llm_compact.tokens import count_text, message_tokens
 from llm_compact.values import with_values
@@ -282,7 +283,7 @@ def summary_by_model(options: argparse.Namespace, head: Head) -> str:
     except SummarizerError as ex:
         print(f"{options.model} {ex}", file=sys.stderr)
         return ""
-    return with_values(with_rules(answer.text, head), head)
+    return with_values(with_quotes(with_rules(answer.text, head), head), head)
 
 
 @cache

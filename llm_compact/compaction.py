@@ -28,6 +28,7 @@ from .schema import Record
 from .source import Source, read_source
 from .store import Draft, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider, is_own_model
+from .summarizers.extractive import with_quotes
 from .summarizers.template import load_template
 from .summary import Answer, Head, Summarizer, Usage, Watch, is_record_line, with_record_line
 from .tokens import (
@@ -338,8 +339,8 @@ def _checked(answer: Answer, plan: Plan) -> str:
     # What needs no model says is quoted, in whatever language that is, rules included.
     if answer.usage.calls:
         check_language(summary, head.language)
-        # Last, because they take what room the rest leaves.
-        summary = with_values(with_rules(summary, head), head)
+        # Values come last, because they take what room the rest leaves.
+        summary = with_values(with_quotes(with_rules(summary, head), head), head)
     known = secrets_in(text for message in head.originals for text in texts_of(message))
     summary = redacted(with_pins(harmless(summary), head), known)
     if plan.most is not None:

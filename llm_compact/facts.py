@@ -194,6 +194,8 @@ class _Use:
     "The weightiest use."
     total: float = 0.0
     is_used: bool = False
+    last: int = 0
+    "Index of the last message that has it."
 
 
 def rank_facts(messages: Sequence[Message]) -> list[Fact]:
@@ -221,7 +223,10 @@ def rank_facts(messages: Sequence[Message]) -> list[Fact]:
                 use.most = max(use.most, sure)
                 use.total += sure
                 use.is_used = use.is_used or is_used
-    facts = [Fact(value, use.kind, _score(value, use), use.is_used) for value, use in uses.items()]
+                use.last = index
+    # Of equal ones the latest comes first.
+    latest = sorted(uses.items(), key=lambda item: -item[1].last)
+    facts = [Fact(value, use.kind, _score(value, use), use.is_used) for value, use in latest]
     return sorted(facts, key=lambda fact: -fact.score)
 
 

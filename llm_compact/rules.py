@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from llm.parts import Message
 
@@ -116,17 +117,33 @@ def rules_tokens(head: Head) -> int:
 
 
 def with_lines(summary: str, heading: str, lines: Sequence[str]) -> str:
-    """The summary with more lines at the end of a section, or with that section behind it."""
+    """The summary with more lines at the end of a section.
+
+    A section that it does not have comes last, but before the exact values.
+    """
     written = summary.rstrip().splitlines()
     places = [at for at, line in enumerate(written) if line.rstrip() == heading]
-    if not places:
-        return "\n".join([*written, "", heading, *lines])
-    end = places[0] + 1
-    while end < len(written) and not re.match(r"#{1,6}\s", written[end]):
-        end += 1
+    if places:
+        end = _end_of_section(written, places[0])
+        added = list(lines)
+    else:
+        values = [at for at, line in enumerate(written) if line.rstrip() in _values_headings()]
+        is_last = bool(values) and _end_of_section(written, values[-1]) == len(written)
+        end = values[-1] if is_last else len(written)
+        added = ["", heading, *lines]
     before = "\n".join(written[:end]).rstrip()
     rest = ["", *written[end:]] if end < len(written) else []
-    return "\n".join([before, *lines, *rest])
+    return "\n".join([before, *added, *rest])
+
+
+def _end_of_section(lines: Sequence[str], start: int) -> int:
+    later = range(start + 1, len(lines))
+    return next((at for at in later if re.match(r"#{1,6}\s", lines[at])), len(lines))
+
+
+@cache
+def _values_headings() -> frozenset[str]:
+    return frozenset(f"## {said['values']}" for said in all_words().values())
 
 
 def _quotes(text: str) -> Iterator[str]:

@@ -59,6 +59,23 @@ def with_values(summary: str, head: Head, room: int | None = None) -> str:
     return added(number, by_folder) if number else summary
 
 
+def lacking_prose(summary: str, head: Head) -> int:
+    """How many tokens more the prose of a summary needs, or the values that were used do not fit.
+
+    0 where there are only few of them, or where the prose fills its share of the room.
+    """
+    size = count_text(summary)
+    heading = words(head.language)["values"]
+    prose = size - sum(count_text(line) for line in _section(summary, heading))
+    used = (fact for fact in head.facts if fact.is_used)
+    missing = list(islice(not_carried(used, summary), head.room))
+    lines = lines_of(missing, by_folder=True)
+    # Some that only tools printed are listed before the last of them.
+    needed = int(1.15 * count_text("\n".join(lines))) + size - prose
+    room = min(_room(head, size), head.room)
+    return int((1 - SHARE_OF_VALUES) * min(needed / SHARE_OF_VALUES, room)) - prose
+
+
 def _room(head: Head, size: int) -> int:
     """How long a summary of this size may be with its values.
 

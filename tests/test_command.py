@@ -361,7 +361,7 @@ def test_json_tells_which_values_were_lost(talk: Talk, models: Plugin, run: Run)
     talk([(f"What of {name}?", f"{name} is fine. " + LONG) for name in names])
     models.summer.replies = ["## Done\nThe places were looked at, and all of them are fine."]
 
-    data = json.loads(run("compact", "-c", "-m", "summer", "--json").stdout)
+    data = json.loads(run("compact", "-c", "-m", "summer", "--max-summary", "150", "--json").stdout)
 
     lost = [item["value"] for item in data["lost"]]
     assert (data["values_found"], data["values_lost"]) == (38, len(lost))
@@ -375,7 +375,7 @@ def test_lost_values_are_told_to_people(talk: Talk, models: Plugin, run: Run) ->
     talk([(f"What of {name}?", f"{name} is fine. " + LONG) for name in names])
     models.summer.replies = ["## Done\nThe places were looked at, and all of them are fine."]
 
-    told = run("compact", "-c", "-m", "summer").stderr.splitlines()[-1]
+    told = run("compact", "-c", "-m", "summer", "--max-summary", "150").stderr.splitlines()[-1]
 
     lost = run("compact", "show", "--lost").stdout.splitlines()
     assert told == f"Not carried over: {len(lost)} of 38 values; llm compact show --lost"

@@ -11,7 +11,8 @@ from llm.parts import Message, ToolCallPart, ToolResultPart
 from oracle import count_tokens
 
 from llm_compact.facts import Fact, rank_facts, texts_of
-from llm_compact.language import language_of
+from llm_compact.language import language_of, words
+from llm_compact.summarizers.extractive import with_quotes
 from llm_compact.summary import Head, sections_of
 from llm_compact.tokens import count_text
 from llm_compact.values import lines_of, lost_values, most, not_carried, stands_in, with_values
@@ -227,3 +228,29 @@ def test_a_fresh_error_is_quoted() -> None:
     summary = with_values(PROSE, head_of([*files_edited(), llm.tool_message(failed)], 4_000))
 
     assert f"\n- {error}" in summary
+
+
+def test_prose_that_is_too_short_for_the_values_is_joined_by_what_was_said() -> None:
+    messages = [
+        message
+        for n in range(60)
+        for message in (
+            llm.user(f"Please find out how high the water at gauge G{n:02}X stood in the storm."),
+            llm.assistant(
+                f"At G{n:02}X it stood higher than ever, because of the wind. "
+                + "So it was told. " * 5
+            ),
+        )
+    ]
+    head = head_of(messages, 2_000)
+    short = "## Done\nThe work went on."
+
+    summary = with_values(with_quotes(short, head), head)
+
+    said = words("en")
+    sections = dict(sections_of(summary))
+    assert list(sections) == ["Done", said["requests"], said["statements"], said["values"]]
+    assert sum(f"G{n:02}X" in summary for n in range(60)) >= 58
+    assert sum(f"G{n:02}X" in with_values(short, head) for n in range(60)) <= 10
+    assert sum(map(count_text, sections[said["values"]])) <= 0.6 * count_text(summary)
+    assert with_quotes(PROSE * 20, head) == PROSE * 20

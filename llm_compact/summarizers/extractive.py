@@ -23,11 +23,11 @@ from ..conversation import answered_calls, is_request, text_of
 from ..estimate import estimate
 from ..facts import error_lines, exact_values
 from ..language import words
-from ..rules import SHARE_OF_ROOM, chosen_rules, told
+from ..rules import SHARE_OF_ROOM, chosen_rules, told, with_lines
 from ..summary import Answer, Head, Usage, Watch, record_line, sections_of
 from ..tokens import count_text
 from ..transcript import FRAGMENT_NOTE
-from ..values import SHARE_OF_VALUES, with_values
+from ..values import SHARE_OF_VALUES, lacking_prose, with_values
 from .corrections import Corrections
 from .cues import (
     is_assent,
@@ -47,6 +47,8 @@ MOST_TOKENS = 4_000
 SHORT_CHAT_TOKENS = 150
 LEAST_RULES = 60
 "Tokens. In a very short summary one rule matters more than all the rest."
+LEAST_QUOTES = 20
+"Tokens. Less than that is no sentence."
 LEAST_PROSE = 120
 "Tokens. In a very short summary values come after what was asked and found."
 SHARE_OF_FAR = 1 / 3
@@ -162,6 +164,25 @@ def extract(head: Head) -> str:
     return (
         with_values(prose(prose_room + left), head, most) if left > LEAST_LEFT * most else summary
     )
+
+
+def with_quotes(summary: str, head: Head) -> str:
+    """The summary of a model and, where it says little, what was asked and what came of it.
+
+    So much that the values which were used have their room: a list alone says nothing.
+    """
+    room = lacking_prose(summary, head)
+    if room < LEAST_QUOTES:
+        return summary
+    said = words(head.language)
+    quoted = ("requests", "statements")
+    lines = [x for x in _candidates(head, said["open"], room) if x.section in quoted]
+    chosen = _choose(lines, said, room, summary)
+    for section in quoted:
+        told = _by_paragraph(sorted((x for x in chosen if x.section == section), key=_place))
+        if told:
+            summary = with_lines(summary, f"## {said[section]}", [f"- {text}" for text in told])
+    return summary
 
 
 def _begin(head: Head, most: int) -> str:
