@@ -17,7 +17,8 @@ from llm_compact.estimate import estimate
 from llm_compact.language import language_of
 from llm_compact.summarizers import get_summarizer
 from llm_compact.summarizers.cues import is_rule
-from llm_compact.summarizers.extractive import budget, extract, shorten
+from llm_compact.summarizers.extractive import budget, extract
+from llm_compact.summarizers.line import shorten
 from llm_compact.summary import Head, Watch
 
 
