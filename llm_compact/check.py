@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 
-from .errors import LONGER_SUMMARY, SummarizerError
+from .errors import LONGER_SUMMARY, SummarizerError, UnfitAnswer
 from .language import is_written_in, words
 from .redaction import redacted
 from .summary import Answer
@@ -65,38 +65,38 @@ _THINKING = re.compile(r"\A\s*<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL)
 def summary_text(answer: Answer) -> str:
     """The summary in a summarizer's answer.
 
-    Raises `SummarizerError` for everything that must not become the memory of a conversation: an
+    Raises `UnfitAnswer` for everything that must not become the memory of a conversation: an
     answer that is empty, only reasoning, a tool call, cut off by its length limit, or a refusal.
     """
     text = _BOUNDARY_LINE.sub("", without_thinking(answer.text).strip()).strip()
     stop = (answer.stop_reason or "").lower()
     if answer.tool_calls or _TOOL_SYNTAX.match(text):
-        raise SummarizerError("answered with a tool call instead of a summary")
+        raise UnfitAnswer("answered with a tool call instead of a summary")
     if stop in _CUT_OFF:
-        raise SummarizerError(
+        raise UnfitAnswer(
             "was cut off by its length limit. Allow it a longer answer with -o, or use another "
             "model with -m"
         )
     if stop in _WITHHELD:
-        raise SummarizerError(f"withheld its answer ({answer.stop_reason})")
+        raise UnfitAnswer(f"withheld its answer ({answer.stop_reason})")
     if not text:
         only_reasoning = answer.has_reasoning or answer.text.strip()
-        raise SummarizerError(
+        raise UnfitAnswer(
             "answered with reasoning only" if only_reasoning else "answered with nothing"
         )
     if len(text) < _REFUSAL_LENGTH and "\n#" not in f"\n{text}" and _REFUSAL.match(text):
-        raise SummarizerError(f"refused: {' '.join(text.split())}")
+        raise UnfitAnswer(f"refused: {' '.join(text.split())}")
     return text
 
 
 def check_end(answer: Answer, tokens: int, window: int) -> None:
-    """Raises `SummarizerError` for an answer that went round in circles until the window was full.
+    """Raises `UnfitAnswer` for an answer that went round in circles until the window was full.
 
     `tokens` is the size of prompt and answer. Small local models do that, and their adapters do
     not report why they stopped.
     """
     if tokens > _NEARLY_FULL * window and _is_rambling(answer.text):
-        raise SummarizerError("repeated itself until its context window was full")
+        raise UnfitAnswer("repeated itself until its context window was full")
 
 
 def _is_rambling(text: str) -> bool:

@@ -41,6 +41,10 @@ class SummarizerError(CompactionError):
     """The summarizer is unknown, failed, or gave an answer that must not be stored."""
 
 
+class UnfitAnswer(SummarizerError):
+    """The model answered, with something that is no summary: asked for less it may do better."""
+
+
 class CheckFailed(CompactionError):
     """Facts of the conversation are missing in the compacted one, or nobody could look for them."""
 

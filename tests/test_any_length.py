@@ -174,10 +174,45 @@ def test_a_part_that_fails_is_named() -> None:
     class Moody(Small):
         def execute(self, prompt, stream, response, conversation=None):  # type: ignore[no-untyped-def]
             self.sent.append(prompt.prompt)
-            yield "" if len(self.sent) == 3 else "Fine."
+            yield "" if len(self.sent) >= 3 else "Fine."
 
     with pytest.raises(SummarizerError, match=r"answered with nothing \(part 3 of \d+\)"):
         ModelSummarizer(Moody(2_000), window=2_000).summarize(head_of(agent_run(40, 200)), Watch())
+
+
+def test_a_part_that_a_model_makes_nothing_of_is_asked_for_in_smaller_ones() -> None:
+    class Lost(Small):
+        def execute(self, prompt, stream, response, conversation=None):  # type: ignore[no-untyped-def]
+            list(super().execute(prompt, stream, response))
+            yield "<think>So many files" if len(self.sent) == 3 else f"Record {len(self.sent)}."
+
+    messages = agent_run(40, 200)
+    model = Lost(2_000)
+
+    ModelSummarizer(model, window=2_000).summarize(head_of(messages), Watch())
+
+    third, *smaller = model.sent[2:6]
+    assert facts_in(messages) <= set(re.findall(r"fact-\d+-\w+", model.seen()))
+    assert set(re.findall(r"fact-\d+-\w+", third)) <= set(
+        re.findall(r"fact-\d+-\w+", "".join(smaller))
+    )
+    assert max(map(estimate, smaller)) < estimate(third)
+    assert "Record 4.\n\nRecord 5." in model.sent[-1]
+    assert "So many files" not in model.sent[-1]
+
+
+def test_a_model_that_fails_is_not_asked_for_half_of_it() -> None:
+    class Broken(Small):
+        def execute(self, prompt, stream, response, conversation=None):  # type: ignore[no-untyped-def]
+            yield from super().execute(prompt, stream, response)
+            if len(self.sent) == 2:
+                raise RuntimeError("your credit is used up")
+
+    model = Broken(2_000)
+
+    with pytest.raises(SummarizerError, match="your credit is used up"):
+        ModelSummarizer(model, window=2_000).summarize(head_of(agent_run(40, 200)), Watch())
+    assert len(model.sent) == 2
 
 
 def test_jobs_run_at_the_same_time_and_stay_in_order() -> None:
@@ -404,7 +439,7 @@ def test_a_reply_that_is_cut_off_in_a_part_is_not_used(
     models: Plugin, talk: Talk, run: Run
 ) -> None:
     talk([(f"Question {n}?", LONG.format(place="Ribe", n=n)) for n in range(30)])
-    models.summer.replies = ["Fine.", Reply("Half of", json={"finish_reason": "length"})]
+    models.summer.replies = ["Fine.", *[Reply("Half of", json={"finish_reason": "length"})] * 2]
 
     result = run("compact", "-c", "-m", "summer", "--window", "1k")
 
@@ -413,8 +448,14 @@ def test_a_reply_that_is_cut_off_in_a_part_is_not_used(
 
 
 def test_a_model_that_goes_round_until_its_window_is_full_is_refused() -> None:
-    circles = "The user wants to know what the rules, decisions and paths are open. " * 20
-    model = Small(900, circles)
+    class Circling(Small):
+        def execute(self, prompt, stream, response, conversation=None):  # type: ignore[no-untyped-def]
+            list(super().execute(prompt, stream, response))
+            told = "The user wants to know what the rules, decisions and paths are open. "
+            left = self.window - estimate(self.sent[-1])
+            yield told * (left // estimate(told))
+
+    model = Circling(900)
 
     with pytest.raises(SummarizerError, match="repeated itself until its context window was full"):
         ModelSummarizer(model, window=900).summarize(head_of(agent_run(12, 60)), Watch())

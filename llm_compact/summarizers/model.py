@@ -15,7 +15,7 @@ import pydantic
 from llm.parts import ToolCallPart
 
 from ..check import check_end, check_language, is_in_language, summary_text
-from ..errors import LARGER_WINDOW, OTHER_MODEL, SummarizerError
+from ..errors import LARGER_WINDOW, OTHER_MODEL, SummarizerError, UnfitAnswer
 from ..language import words
 from ..layers import with_layers
 from ..overflow import Overflow
@@ -451,15 +451,32 @@ class _Run:
         with ThreadPoolExecutor(len(chunks)) as pool:
             return list(pool.map(self._record, chunks, [kind] * len(chunks), parts))
 
-    def _record(self, chunk: Sequence[Piece], kind: str, part: str) -> str | Overflow:
+    def _record(
+        self, chunk: Sequence[Piece], kind: str, part: str, *, is_last_try: bool = False
+    ) -> str | Overflow:
         how = "merge" if kind == "merge" else "part"
         system, prompt = self.form.fill(how, chunk, previous=None, part=part)
         try:
             return summary_text(self._ask(system, prompt, Watch()))
         except ContextOverflow as ex:
             return ex.overflow
+        except UnfitAnswer as ex:
+            smaller = chunks_of(chunk, max(SMALLEST_CHUNK, math.ceil(_size(chunk) / 2)))
+            if is_last_try or len(smaller) < 2:
+                raise UnfitAnswer(f"{ex} (part {part})") from ex
+            return self._record_of(smaller, kind, part)
         except SummarizerError as ex:
             raise SummarizerError(f"{ex} (part {part})") from ex
+
+    def _record_of(self, chunks: Sequence[Sequence[Piece]], kind: str, part: str) -> str | Overflow:
+        """The records of a part in smaller ones: small models lose their way in a long one."""
+        records = []
+        for chunk in chunks:
+            record = self._record(chunk, kind, part, is_last_try=True)
+            if isinstance(record, Overflow):
+                return record
+            records.append(record)
+        return "\n\n".join(records)
 
     def _ask(
         self, system: str, prompt: str, watch: Watch, schema: Mapping[str, Any] | None = None
