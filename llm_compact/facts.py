@@ -68,7 +68,9 @@ _PLACE_KEY = re.compile(r"(?:.*_)?(?:line|lines|lineno|line_?numbers?|offset|lim
 "The arguments that say which lines of a file."
 _LONGEST_COMMAND = 120
 # "s/old/new/" is no path, and "/old/new" is none of it.
-_SUBSTITUTION = re.compile(r"(?<![\w/.-])s([/|#])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1")
+_SUBSTITUTION = re.compile(
+    r"(?<![\w/.-])s([/|#])((?:\\.|(?!\1)[^\\\n])*)\1((?:\\.|(?!\1)[^\\\n])*)\1"
+)
 _BULLETS = re.compile(r"^(?:[-*•] )+")
 
 # What stands beside a space, or beside letters of other scripts, is no candidate by itself. Each
@@ -109,7 +111,7 @@ _RANGE = re.compile(r"\d{2,6}-\d{2,6}")
 _SLUG = re.compile(r"(?=.*\d{3})(?=.*[A-Za-z])\w+(?:-\w+)+", re.ASCII)
 "Words with a number, which only an id has: sess-1234, 2026-01-21-test."
 _NAME = re.compile(
-    r"[A-Za-z]\w*(?:_\w+)+|[a-z]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z]+[a-z0-9]+){2,}[A-Z]*"
+    r"[A-Za-z]\w*_\w+|[a-z]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z]+[a-z0-9]+){2,}[A-Z]*"
     r"|[A-Z]+[a-z0-9]+[A-Z]+"
     r"|[A-Za-z]{2,}\d+|_\w*[a-z]\w*",
     re.ASCII,

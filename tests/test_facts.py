@@ -71,6 +71,17 @@ def test_a_huge_text_is_read_at_its_ends() -> None:
     assert [value for value, _ in exact_values(text)] == ["first/file.py", "last/file.py"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["a_" * 60 + "x.y; cat src/tides.py", "sed 's/" + r"\." * 60 + " src/tides.py"],
+)
+def test_what_repeats_itself_keeps_nobody_waiting(command: str) -> None:
+    # An expression that tries each way to split it would take longer than anybody lives.
+    ran = ToolCallPart(name="run", arguments={"command": command})
+
+    assert "src/tides.py" in {fact.value for fact in rank_facts([llm.assistant(ran)])}
+
+
 def test_what_people_use_ranks_above_what_tools_print() -> None:
     output = ToolResultPart(name="ls", output="printed/by_tool.py")
     messages = [
