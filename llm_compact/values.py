@@ -188,6 +188,11 @@ def _grouped_paths(text: str) -> dict[str, list[str]]:
 
 def stands_in(value: str, text: str) -> bool:
     """Whether a text has a value character for character, and not as a part of a longer word."""
+    return place_of(value, text) >= 0
+
+
+def place_of(value: str, text: str) -> int:
+    """Where a text has a value first so that `stands_in` is true, -1 where it never does."""
     start = text.find(value)
     while start >= 0:
         end = start + len(value)
@@ -195,9 +200,9 @@ def stands_in(value: str, text: str) -> bool:
             _goes_on(value[0], text[max(0, start - 1) : start])
             or _goes_on(value[-1], text[end : end + 1])
         ):
-            return True
+            return start
         start = text.find(value, start + 1)
-    return False
+    return -1
 
 
 def _goes_on(character: str, neighbour: str) -> bool:

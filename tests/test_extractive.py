@@ -413,6 +413,25 @@ def test_a_spelling_that_the_assistant_corrects_is_corrected_in_the_quote() -> N
     assert "Europe/Lisboa [→ Europe/Lisbon]" in extract(head_of(talk(said, answer, padding=6)))
 
 
+def test_a_correction_is_noted_behind_the_word_and_not_within_a_longer_one() -> None:
+    said = "The support team wants the report on the port of the gauge."
+    correction = "Please use `quay` instead of `port`."
+
+    prose = extract(head_of(talk(said, "OK.", correction, "OK.", padding=6)))
+
+    assert "The support team wants the report on the port [→ quay] of the gauge." in prose
+
+
+def test_a_list_of_names_corrects_no_spelling() -> None:
+    said = "The readings go into PostgreSQL 15."
+    names = " ".join(f"tide_gauge_{name}" for name in "abcdefghijklmnopqrstuvwxyz")
+    listed = "These must be the names: " + names.replace("gauge", "gauges")
+    corrected = talk(said, "OK.", "Use SQLite instead of PostgreSQL.", "OK.", names, listed)
+
+    # Of too many corrections the latest hold.
+    assert "PostgreSQL [→ SQLite] 15." in extract(head_of(corrected))
+
+
 @pytest.mark.parametrize(
     "note",
     [

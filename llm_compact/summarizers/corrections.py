@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cached_property
 
 from llm.parts import Message
 
 from ..conversation import text_of
 from ..facts import exact_values
-from ..values import stands_in
+from ..values import place_of
 from .cues import is_question, sentences
 
 MOST = 200
@@ -20,8 +21,25 @@ LONGEST = 4_000
 "Characters of a message that are read: what somebody pastes corrects nothing."
 NEARBY = 4
 "Messages of the same speaker before a correction that does not tell what it corrects."
+MOST_RESPELLED = 20
+"Values of a message: one that has more of them lists them."
 LIKE = 0.85
 "How much of a word has to be the same, if a correction is one of its spelling."
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """What the user said in a message."""
+
+    index: int
+    text: str
+
+    @cached_property
+    def values(self) -> list[tuple[str, str]]:
+        return exact_values(self.text)
+
+    def of_kind(self, kind: str) -> set[str]:
+        return {value for value, of in self.values if of == kind}
 
 
 @dataclass(frozen=True)
@@ -62,7 +80,7 @@ class _Wording:
 
 # "Not x but y" and the like say anything: only what stands out, such as a name, is corrected.
 _CONTRASTS = (
-    _told(rf"\bNEW, (?:and )?not {_ARTICLE}OLD(?=[\s.,;:!)]|$)", ", not ", ", and not "),
+    _told(rf"(?<!\w)NEW, (?:and )?not {_ARTICLE}OLD(?=[\s.,;:!)]|$)", ", not ", ", and not "),
     _told(
         rf"\b(?:replace|swap|change|rename|switch) (?:from )?{_ARTICLE}OLD (?:with|by|to|for) NEW",
         *("replace", "swap", "change", "rename", "switch"),
@@ -74,15 +92,15 @@ _CONTRASTS = (
     _told(
         rf"\bnot {_ARTICLE}OLD[,;:—–-]+ ?(?:it's|it is|use|i meant|make it) {_ARTICLE}NEW", "not "
     ),
-    _told(r"\bOLD değil,? NEW", "değil"),
+    _told(r"(?<!\w)OLD değil,? NEW", "değil"),
 )
 _REPLACEMENTS = (
     _told(
-        rf"\bNEW,? (?:instead of|rather than|in place of|statt|anstatt) {_ARTICLE}OLD",
+        rf"(?<!\w)NEW,? (?:instead of|rather than|in place of|statt|anstatt) {_ARTICLE}OLD",
         *("instead of", "rather than", "in place of", "statt "),
     ),
     _told(
-        r"\bNEW (?:au lieu d[eu]|plutôt que|en (?:vez|lugar) de|em vez d[eao]|invece d[ie]l?"
+        r"(?<!\w)NEW (?:au lieu d[eu]|plutôt que|en (?:vez|lugar) de|em vez d[eao]|invece d[ie]l?"
         r"|al posto d[ie]l?|вместо) OLD",
         *(
             " lieu d",
@@ -95,7 +113,7 @@ _REPLACEMENTS = (
             "вместо",
         ),
     ),
-    _told(r"\bOLD yerine NEW", "yerine"),
+    _told(r"(?<!\w)OLD yerine NEW", "yerine"),
     _told(
         r"(?:不是|不要用?|别用|不用)OLD[，,、]?(?:而是|而用|是|要用?|改成|改用|用|换成)NEW",
         *("不是", "不要", "别用", "不用"),
@@ -178,11 +196,12 @@ class Corrections:
         """What a message says, and behind each value that was corrected since the new one."""
         words = {"", *_ASCII_WORD.findall(text)} & self._by_word.keys()
         for correction in (each for word in sorted(words) for each in self._by_word[word]):
-            is_meant = correction.since <= index < correction.index
-            if is_meant and stands_in(correction.old, text):
-                told = f"{correction.old} [→ {correction.new}]"
-                if told not in text:
-                    text = text.replace(correction.old, told, 1)
+            if not correction.since <= index < correction.index:
+                continue
+            place = place_of(correction.old, text)
+            told = f"{correction.old} [→ {correction.new}]"
+            if place >= 0 and told not in text:
+                text = text[:place] + told + text[place + len(correction.old) :]
         return text
 
     def is_one(self, text: str, index: int) -> bool:
@@ -192,20 +211,20 @@ class Corrections:
 
 def _corrections(messages: Sequence[Message]) -> list[Correction]:
     found: list[Correction] = []
-    heard: list[tuple[int, str]] = []
+    heard: list[_Heard] = []
     for index, message in enumerate(messages):
         if message.role not in ("user", "assistant"):
             continue
         text = text_of(message)[:LONGEST]
         if message.role == "user":
             found += _by_user(index, text, heard[-NEARBY:])
-            heard.append((index, text))
+            heard.append(_Heard(index, text))
         elif _RESPELLED.search(text):
             found += _respelled(index, text, heard[-NEARBY:])
     return found
 
 
-def _by_user(index: int, text: str, heard: Sequence[tuple[int, str]]) -> Iterator[Correction]:
+def _by_user(index: int, text: str, heard: Sequence[_Heard]) -> Iterator[Correction]:
     if not (_TAKEN_BACK.search(text) or _has_any(_CUES, text.lower())):
         return
     for sentence in sentences(text, least=1):
@@ -222,7 +241,7 @@ def _has_any(words: Iterable[str], text: str) -> bool:
     return any(word in text for word in words)
 
 
-def _explicit(index: int, sentence: str, heard: Sequence[tuple[int, str]]) -> Iterator[Correction]:
+def _explicit(index: int, sentence: str, heard: Sequence[_Heard]) -> Iterator[Correction]:
     lower = sentence.lower()
     for wording in _WORDINGS:
         if not _has_any(wording.words, lower):
@@ -237,35 +256,36 @@ def _explicit(index: int, sentence: str, heard: Sequence[tuple[int, str]]) -> It
             if not new or not (stands_out or is_word) or {old.lower(), new.lower()} & _NOTHING:
                 continue
             is_rare = stands_out and len(old) > 2
-            since = 0 if is_rare else heard[0][0] if heard else index
+            since = 0 if is_rare else heard[0].index if heard else index
             yield Correction(index, old, new, since)
 
 
-def _meant(index: int, sentence: str, heard: Sequence[tuple[int, str]]) -> Iterator[Correction]:
+def _meant(index: int, sentence: str, heard: Sequence[_Heard]) -> Iterator[Correction]:
     """A value that takes the place of the only one of its kind that was said shortly before."""
     for new, kind in exact_values(sentence):
         if kind not in _KINDS:
             continue
-        for place, text in reversed(heard):
-            before = {value for value, of in exact_values(text) if of == kind}
+        for said in reversed(heard):
+            before = said.of_kind(kind)
             if before:
                 if len(before) == 1 and new not in before:
-                    yield Correction(index, before.pop(), new, place)
+                    yield Correction(index, before.pop(), new, said.index)
                 break
 
 
 def _respelled(
-    index: int, text: str, heard: Sequence[tuple[int, str]], anywhere: bool = False
+    index: int, text: str, heard: Sequence[_Heard], anywhere: bool = False
 ) -> Iterator[Correction]:
     """A value that is another one but for a letter or two."""
-    for sentence in sentences(text, least=1):
-        if not (anywhere or _RESPELLED.search(sentence)):
-            continue
-        for new, _ in exact_values(sentence):
-            for place, said in heard:
-                for old, _ in exact_values(said):
-                    if _is_respelling(old, new):
-                        yield Correction(index, old, new, place)
+    told = (s for s in sentences(text, least=1) if anywhere or _RESPELLED.search(s))
+    values = dict.fromkeys(new for sentence in told for new, _ in exact_values(sentence))
+    if len(values) > MOST_RESPELLED:
+        return
+    for new in values:
+        for said in heard:
+            for old, _ in said.values:
+                if _is_respelling(old, new):
+                    yield Correction(index, old, new, said.index)
 
 
 def _is_respelling(old: str, new: str) -> bool:
