@@ -12,7 +12,7 @@ from llm.parts import Message
 from .conversation import is_request, text_of
 from .estimate import estimate
 from .language import all_words, words
-from .summarizers.cues import is_firm, is_question, is_rule, sentences
+from .summarizers.cues import LONGEST_SENTENCE, is_firm, is_question, is_rule, sentences
 from .summary import Head, sections_of
 from .tokens import count_text
 
@@ -174,7 +174,9 @@ def _items(found: re.Match[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_whole_rule(sentence: str) -> bool:
-    return not sentence.endswith((":", "：")) and is_rule(sentence)
+    # Much longer than any rule that is quoted: most of it would be looked at for nothing.
+    is_short = len(sentence) <= LONGEST_SENTENCE
+    return is_short and not sentence.endswith((":", "：")) and is_rule(sentence)
 
 
 def _is_all_rules(whole: str, said: Sequence[str], rules: Sequence[str]) -> bool:

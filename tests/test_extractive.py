@@ -422,6 +422,15 @@ def test_a_correction_is_noted_behind_the_word_and_not_within_a_longer_one() -> 
     assert "The support team wants the report on the port [→ quay] of the gauge." in prose
 
 
+@pytest.mark.parametrize(
+    "pasted", ["[2024] " * 3_000, "<ide_x> " * 50_000, "because a_1 b_2 " + "a.b.=" * 50_000]
+)
+def test_a_message_that_repeats_itself_is_quoted_all_the_same(pasted: str) -> None:
+    summary = extract(head_of(talk(pasted, "I have read it.", "Which year is it?", "It is 2024.")))
+
+    assert f'"{pasted[:6]}' in summary
+
+
 def test_a_list_of_names_corrects_no_spelling() -> None:
     said = "The readings go into PostgreSQL 15."
     names = " ".join(f"tide_gauge_{name}" for name in "abcdefghijklmnopqrstuvwxyz")

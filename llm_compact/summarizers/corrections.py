@@ -153,7 +153,7 @@ _WORDINGS = (*_REPLACEMENTS, *_CONTRASTS)
 _CUES = frozenset(word for wording in _WORDINGS for word in wording.words)
 # What a sentence begins with that takes something back.
 _TAKEN_BACK = re.compile(
-    r"(?:^|[.!?。！？])\s*"
+    r"(?:^|[.!?。！？])[^\S\n]*"
     r"(?:(?:no|nope|wait|sorry|oops|actually|correction|scratch that|on second thoughts?"
     r"|i changed my mind|i (?:mis\w+|was wrong|meant)|one correction|nein|doch lieber|eigentlich"
     r"|halt|korrektur|non|en fait|finalement|pardon|mejor|en realidad|perdón|não|na verdade|anzi"

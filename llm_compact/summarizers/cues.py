@@ -7,6 +7,9 @@ import re
 from ..estimate import estimate
 from ..transcript import FRAGMENT_NOTE
 
+LONGEST_SENTENCE = 2_000
+"Characters that tell what it is. A longer one is a line of a program or of data."
+
 _CODE_BLOCK = re.compile(r"^(`{3,}|~{3,}).*?(?:^\1[`~]*\s*$|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"\s*>")
 _SPEAKER = re.compile(r"^(?:(?:user|assistant|system|tool|human)\s*[:：]\s*)+", re.IGNORECASE)
@@ -21,13 +24,15 @@ _BROKEN = re.compile(r"(?<=[^\n]{48}[a-z,])\n(?=[a-z])")
 
 # What clients write into a user's message, and what stands for a fragment, are notes to the model
 # and nobody's words.
-_NOTE = re.compile(
+_ELEMENT = re.compile(
     r"<(system-reminder|task-notification|local-command-\w+|command-(?:message|contents)"
     r"|bash-std(?:out|err)|environment_context|user_instructions|ide_\w+|environment_details)\b"
-    r"[^>]*>.*?</\1>"
-    r"|</?(?:command-(?:name|args)|bash-input|user_query|user-prompt)>"
+    r"[^<>]*>"
+)
+_NOTE = re.compile(
+    r"</?(?:command-(?:name|args)|bash-input|user_query|user-prompt)>"
     r"|\[(?:Request interrupted by user[^\]\n]*|[Ii]mage(?: #?\d+)?|Image: source:[^\]\n]*)\]"
-    rf"|\([\d,]+ {FRAGMENT_NOTE}: .*?…\)|\ABase directory for this skill: .*\Z",
+    rf"|\([\d,]+ {FRAGMENT_NOTE}: .{{0,80}}?…\)|\ABase directory for this skill: .*\Z",
     re.DOTALL,
 )
 _MAY_HAVE_NOTE = re.compile(rf"[<\[]|{FRAGMENT_NOTE}|\ABase directory")
@@ -218,7 +223,27 @@ def sentences_by_line(text: str, least: int = 5) -> list[list[str]]:
 def without_notes(text: str) -> str:
     """What a user typed of their message, without what their client wrote into it."""
     text = text if text.isascii() else _without_screen(text)
-    return _NOTE.sub("\n", text) if _MAY_HAVE_NOTE.search(text) else text
+    if not _MAY_HAVE_NOTE.search(text):
+        return text
+    return _NOTE.sub("\n", _without_elements(text))
+
+
+def _without_elements(text: str) -> str:
+    """A text without what stands between a tag of a client's and its end."""
+    pieces, place = [], 0
+    # One expression for both tags would look for each end that is missing again and again.
+    unclosed = set()
+    for tag in _ELEMENT.finditer(text):
+        if tag.start() < place or tag[1] in unclosed:
+            continue
+        closing = f"</{tag[1]}>"
+        end = text.find(closing, tag.end())
+        if end < 0:
+            unclosed.add(tag[1])
+            continue
+        pieces += [text[place : tag.start()], "\n"]
+        place = end + len(closing)
+    return "".join([*pieces, text[place:]])
 
 
 def _without_screen(text: str) -> str:
@@ -241,7 +266,10 @@ def _is_said(sentence: str) -> bool:
 
 def is_prose(sentence: str) -> bool:
     """Whether a sentence was written to be read: no line of a log, of a table or of a program."""
-    if sentence.count("|") > 1 or sentence.endswith(_CODE_ENDS) or _PASTED.match(sentence):
+    if sentence.endswith(_CODE_ENDS):
+        return False
+    sentence = sentence[:LONGEST_SENTENCE]
+    if sentence.count("|") > 1 or _PASTED.match(sentence):
         return False
     if ("=" in sentence and _SETTINGS.search(sentence)) or _DRAWN.search(sentence):
         return False

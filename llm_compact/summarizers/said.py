@@ -111,8 +111,12 @@ def _request_lines(
 def _quote(text: str, tokens: int, spoken: Spoken) -> str:
     """What a message says, in so many tokens: as it is, or in those sentences that say most."""
     dated = _DATED.match(text)
-    if dated:
-        return f"{dated[0].strip()} {_quote(text[dated.end() :], tokens, spoken)}"
+    if not dated:
+        return _quoted(text, tokens, spoken)
+    return f"{dated[0].strip()} {_quoted(text[dated.end() :], tokens, spoken)}"
+
+
+def _quoted(text: str, tokens: int, spoken: Spoken) -> str:
     whole = " ".join(text.split()).strip('"')
     # What is pasted behind a request may be a novel.
     if len(whole) < 20 * tokens and estimate(whole) <= tokens:
