@@ -188,12 +188,15 @@ def test_a_template_is_the_request(
     assert next(log.db["compactions"].rows)["prompt_version"] == "template minutes, 1-behind"
 
 
-def test_the_options_are_those_of_the_conversation_but_not_a_short_limit(
+def test_the_options_are_those_of_the_conversation_but_none_that_keeps_from_a_summary(
     models: Plugin, log: Log, run: Run, talk: Talk
 ) -> None:
     class Warm(llm.Options):
         warmth: int | None = None
         max_tokens: int | None = None
+        json_object: bool | None = None
+        prefill: str | None = None
+        stop: str | None = None
 
     class Model(Scripted):
         Options = Warm
@@ -202,15 +205,17 @@ def test_the_options_are_those_of_the_conversation_but_not_a_short_limit(
         conversation = llm.get_model("warm").conversation()
         for n, place in enumerate(PLACES):
             models.summer.replies = [LONG.format(place=place, n=n)]
-            response = conversation.prompt(f"{place}?", warmth=7, max_tokens=50)
+            response = conversation.prompt(
+                f"{place}?", warmth=7, max_tokens=50, json_object=True, prefill="{", stop="##"
+            )
             response.text()
             response.log_to_db(log.db)
         models.summer.replies = [SUMMARY]
 
         assert run("compact", "-c", "--reuse-cache").exit_code == 0
 
-    options = models.summer.sent[-1].options
-    assert (options.warmth, options.max_tokens) == (7, None)
+    options = models.summer.sent[-1].options.model_dump(exclude_none=True)
+    assert options == {"warmth": 7}
 
 
 def test_adapters_that_read_responses_are_shown_the_conversation(

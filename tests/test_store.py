@@ -553,7 +553,9 @@ def test_a_log_of_before_values_were_counted_gets_the_columns(
     log.db.execute("delete from _sqlite_migrations where name = 'add_values'")
     log.db.conn.commit()
 
-    assert run("compact", "--cid", id, "-m", "summer", "--again", "--max-summary", "90").exit_code == 0
+    assert (
+        run("compact", "--cid", id, "-m", "summer", "--again", "--max-summary", "90").exit_code == 0
+    )
 
     first, second = log.db["compactions"].rows_where(order_by="turn_id")
     assert first["lost"] is None
