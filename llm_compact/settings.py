@@ -161,6 +161,9 @@ def _stored_value(path: Path, name: str, raw: Any) -> Any:
     """What a value in the file means; None for what is not a setting of ours."""
     if not _is_setting(name) and not _model_in(name, _LEARNED):
         return None
+    # As JSON says it, and as most will write it who edit the file.
+    if name == "reuse-cache" and isinstance(raw, bool):
+        return raw
     try:
         if not isinstance(raw, (str, int)) or isinstance(raw, bool):
             raise ValueError(f"{_written(raw)} is neither a text nor a number")

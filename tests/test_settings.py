@@ -96,6 +96,14 @@ def test_a_file_that_was_edited_by_hand_is_understood(file: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_switch_may_be_what_json_calls_it(is_on: bool, file: Path) -> None:
+    file.write_text(json.dumps({"reuse-cache": is_on}), "utf-8")
+
+    assert read_settings().reuse_cache is is_on
+    assert settings_list() == [("reuse-cache", json.dumps(is_on))]
+
+
 def test_what_is_unknown_in_the_file_stays_there(file: Path) -> None:
     file.write_text('{"of the future": [1, {"a": "\\ud800"}], "keep": "2x"}')
 
