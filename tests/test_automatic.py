@@ -1110,6 +1110,15 @@ def test_another_models_counts_say_nothing_of_this_one(
     assert other == UNKNOWN
 
 
+def test_where_nothing_was_said_in_a_generation_the_counts_of_the_one_before_hold(
+    told_size: int, log: Log
+) -> None:
+    llm_compact.compact(model="extractive", keep="1x")
+
+    with open_log(log.path) as db:
+        assert read_known(db, "chatty", log.messages(), []).factor > 1.2
+
+
 @pytest.mark.parametrize(("share", "is_compacted"), [(0.9, True), (1.15, False)])
 def test_a_threshold_is_reached_by_what_the_provider_of_the_generation_before_counts(
     share: float, is_compacted: bool, told_size: int, run: Run
