@@ -513,3 +513,17 @@ def test_a_schema_is_followed_by_a_model_of_any_window() -> None:
     )
 
     assert recorded(answer.text) == RENDERED
+
+
+@pytest.mark.parametrize(
+    "answer", ["## Goal\nTides \ud83d of Ribe.", '{"goal": "Tides \\ud83d of Ribe."}']
+)
+def test_half_of_a_character_is_told_as_one_that_is_missing(
+    answer: str, long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    models.summer.replies = [answer]
+
+    result = run("compact", "-c", "-m", "summer")
+
+    assert result.exit_code == 0, result.output
+    assert "Tides \ufffd of Ribe." in text_of(log.messages()[2])
