@@ -12,6 +12,7 @@ from llm.parts import Message
 
 from .facts import Fact, rank_facts
 from .language import languages, words
+from .redaction import secrets_in, texts_of
 
 _FENCE = re.compile(r"^\s*(?:[-*+]\s+)?(`{3,}|~{3,})")
 
@@ -56,6 +57,12 @@ class Head:
     def facts(self) -> list[Fact]:
         """The exact values of the originals, the most used and latest in front."""
         return rank_facts(self.originals)
+
+    @cached_property
+    def secrets(self) -> frozenset[str]:
+        """What is told somewhere to be a secret, and could not be told for one elsewhere."""
+        said = (text for message in self.originals for text in texts_of(message))
+        return secrets_in([*said, self.focus or "", *self.pins])
 
 
 @dataclass(frozen=True)

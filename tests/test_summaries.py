@@ -527,3 +527,19 @@ def test_half_of_a_character_is_told_as_one_that_is_missing(
 
     assert result.exit_code == 0, result.output
     assert "Tides \ufffd of Ribe." in text_of(log.messages()[2])
+
+
+def test_a_password_that_is_named_once_is_a_secret_wherever_it_stands(
+    talk: Talk, models: Plugin, log: Log, run: Run
+) -> None:
+    password = "Tide2Water99"
+    said = [(f"The password: {password}", f"I try {password}."), (f"And {password} again?", "Yes.")]
+    talk([*said, *((f"And {n}?", LONG.format(place="Ribe", n=n)) for n in range(5))])
+    models.summer.replies = ["## Goal\nKnow the tides of Ribe."]
+
+    result = run("compact", "-c", "-m", "elsewhere", f"where {password} is used", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert password not in models.summer.texts_sent()
+    assert password not in result.stdout
+    assert password not in str(log.rows()["compactions"])
