@@ -15,6 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from .conversation import text_of
 from .errors import SummarizerError
 from .language import all_words, lower_in_place, words
+from .summarizers.cues import without_notes
 from .summary import Head, in_code, is_record_line
 
 
@@ -358,7 +359,7 @@ def _said(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
     """What the user said, without the code and the texts of others that they paste; the number."""
     for number, message in enumerate(messages, 1):
         if message.role == "user":
-            lines = _FENCED.sub("\n", text_of(message)).splitlines()
+            lines = _FENCED.sub("\n", without_notes(text_of(message))).splitlines()
             own = " ".join(line for line in lines if not line.lstrip().startswith(">"))
             yield " ".join(own.split()), number
 
