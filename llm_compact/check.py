@@ -115,10 +115,15 @@ def harmless(text: str) -> str:
     A summary is sent with each request from now on. What begins a turn in the chat template of
     some model, or for a reader, is told in other characters.
     """
-    text = redacted(_UNSTORABLE.sub("\ufffd", text))
+    text = redacted(storable(text))
     text = _TEMPLATE_TOKEN.sub(lambda match: f"({match[match.lastindex or 0]})", text)
     text = _TAG.sub(r"(\1)", _FENCE_LINE.sub(r"\1", text))
     return _SPEAKER.sub(_as_name, text)
+
+
+def storable(text: str) -> str:
+    """The text with what a log can't store told as missing characters."""
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def _as_name(speaker: re.Match[str]) -> str:
