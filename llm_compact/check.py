@@ -20,6 +20,7 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _REFUSAL_LENGTH = 400
+_WORD = re.compile(r"\w")
 _TOOL_SYNTAX = re.compile(r"\s*(<tool_call>|<function_calls?>|<\|tool|\[TOOL_CALLS\]|<invoke )")
 # A model may copy the lines that tell who speaks: they are ours, and no part of a summary.
 _BOUNDARY_LINE = re.compile(r"^===(?:[0-9a-f]{2}){2,6}===.*\n?", re.MULTILINE)
@@ -35,6 +36,8 @@ _TAG = re.compile(
     r"\b[^<>\n]{0,80}>(?![/@])",
     re.IGNORECASE,
 )
+# Half of a character, as JSON can have it that a model cut off, is none that a log can store.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _FENCE_LINE = re.compile(
     r"^[ \t]*={3,}[ \t]*((?:(?:begin|end|boundary)\b|\[\d+\]).*)$", re.M | re.I
 )
@@ -79,8 +82,9 @@ def summary_text(answer: Answer) -> str:
         )
     if stop in _WITHHELD:
         raise UnfitAnswer(f"withheld its answer ({answer.stop_reason})")
-    if not text:
-        only_reasoning = answer.has_reasoning or answer.text.strip()
+    # Punctuation, signs and an empty list of JSON's tell nothing.
+    if not _WORD.search(text) or text == "null":
+        only_reasoning = not text and (answer.has_reasoning or answer.text.strip())
         raise UnfitAnswer(
             "answered with reasoning only" if only_reasoning else "answered with nothing"
         )
@@ -111,9 +115,15 @@ def harmless(text: str) -> str:
     A summary is sent with each request from now on. What begins a turn in the chat template of
     some model, or for a reader, is told in other characters.
     """
-    text = _TEMPLATE_TOKEN.sub(lambda match: f"({match[match.lastindex or 0]})", redacted(text))
+    text = redacted(storable(text))
+    text = _TEMPLATE_TOKEN.sub(lambda match: f"({match[match.lastindex or 0]})", text)
     text = _TAG.sub(r"(\1)", _FENCE_LINE.sub(r"\1", text))
     return _SPEAKER.sub(_as_name, text)
+
+
+def storable(text: str) -> str:
+    """The text with what a log can't store told as missing characters."""
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def _as_name(speaker: re.Match[str]) -> str:

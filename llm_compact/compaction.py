@@ -22,7 +22,7 @@ from .log import check_writable, open_log
 from .pins import with_pins
 from .plan import Plan, Wishes, plan_compaction
 from .prefix import Prefix, logged_prefix
-from .redaction import redacted, secrets_in, texts_of, without_secrets
+from .redaction import redacted, without_secrets
 from .rules import rules_tokens, with_rules
 from .schema import Record
 from .source import Source, read_source
@@ -248,7 +248,7 @@ def draft_compaction(
         trigger=trigger,
         summarizer=summarizer.name,
         prompt_version=answer.prompt_version or summarizer.prompt_version,
-        instructions=plan.head.focus,
+        instructions=plan.head.focus and redacted(plan.head.focus, plan.head.secrets),
         messages_summarized=plan.messages_summarized,
         messages_kept=plan.messages_kept,
         exchanges_summarized=plan.exchanges_summarized,
@@ -278,8 +278,11 @@ def draft_compaction(
 def _values(plan: Plan, summary: str) -> dict[str, Any]:
     """What the record says of the exact values that were found, and of those that are lost."""
     found = [fact for fact in plan.head.facts if fact.is_used]
+    known = plan.head.secrets
     # A secret was not lost, it was left out.
-    lost = [x for x in lost_values(found, summary, plan.tail) if redacted(x.value) == x.value]
+    lost = [
+        x for x in lost_values(found, summary, plan.tail) if redacted(x.value, known) == x.value
+    ]
     return {
         "values_found": len(found),
         "values_lost": len(lost),
@@ -341,8 +344,7 @@ def _checked(answer: Answer, plan: Plan) -> str:
         check_language(summary, head.language)
         # Values come last, because they take what room the rest leaves.
         summary = with_values(with_quotes(with_rules(summary, head), head), head)
-    known = secrets_in(text for message in head.originals for text in texts_of(message))
-    summary = redacted(with_pins(harmless(summary), head), known)
+    summary = redacted(with_pins(harmless(summary), head), head.secrets)
     if plan.most is not None:
         check_length(count_text(summary), plan.most)
     return summary

@@ -43,7 +43,8 @@ class Examination:
         self.plan = plan
         self.summarizer = summarizer
         self.examiner = examiner
-        self.is_trusted = has_same_provider(examiner.name, plan.source.model_id)
+        is_trusted = has_same_provider(examiner.name, plan.source.model_id)
+        self.secrets = None if is_trusted else plan.head.secrets
         self.questions = draw_questions(plan.head)
         check_window(
             self.questions, [*history_of(plan.source.messages).system, *plan.tail], examiner
@@ -88,7 +89,7 @@ class Examination:
         if not questions:
             return []
         chain = self.draft.chain(self.plan.source)
-        wrong, usage = wrong_answers(questions, chain, self.examiner, is_trusted=self.is_trusted)
+        wrong, usage = wrong_answers(questions, chain, self.examiner, secrets=self.secrets)
         self.usages.append(usage)
         return wrong
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import sqlite_utils
 
+from .check import storable
 from .errors import ConversationError
 from .language import all_words, words
 from .log import has_conversation, newest_conversation
@@ -37,7 +38,7 @@ def pins_from(
     if conversation_id is not None or is_continued:
         chosen = conversation_of(db, conversation_id)
     found = []
-    for text in texts:
+    for text in map(storable, texts):
         said = read_said(db, text, answer=answers)
         if said is None and _ID.fullmatch(text):
             raise ConversationError(f"No response found with id={text}")
@@ -103,7 +104,7 @@ def with_pins(summary: str, head: Head) -> str:
 def clean_pins(texts: Iterable[str]) -> tuple[str, ...]:
     """The texts without blank ends, each of them once."""
     # The first line may be indented: it may be code.
-    cleaned = (_BLANK_LINES.sub("", text).rstrip() for text in texts)
+    cleaned = (_BLANK_LINES.sub("", storable(text)).rstrip() for text in texts)
     return tuple(dict.fromkeys(filter(None, cleaned)))
 
 

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from llm.parts import Message
 
+from .check import storable
 from .conversation import History, generation_of, history_of, requests, without_reasoning
 from .cut import Allowance, Cut, choose_cut, cut_points
 from .errors import (
@@ -324,7 +325,7 @@ def _head(basis: _Basis, cut: Cut, tokens: int, room: int, most: int | None) -> 
         language=basis.language,
         room=room - basis.pinned,
         most=None if most is None else most - basis.pinned,
-        focus=basis.wishes.focus,
+        focus=basis.wishes.focus and storable(basis.wishes.focus),
         generation=basis.generation,
         pins=basis.pins,
         sent=None if basis.wishes.from_original else _sent(basis, cut),

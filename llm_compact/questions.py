@@ -127,8 +127,7 @@ def draw_questions(head: Head) -> list[Question]:
     another one asks for.
     """
     said = list(_sentences(head.originals))
-    secrets = secrets_in(text for message in head.originals for text in texts_of(message))
-    paper = _Paper(said, secrets)
+    paper = _Paper(said, head.secrets)
     ranked = rank_facts(head.originals)
     scores = {fact.value: fact.score for fact in ranked}
     places: dict[str, Sentence] = {}
@@ -305,14 +304,18 @@ def wrong_answers(
     messages: Sequence[Message],
     examiner: ModelSummarizer,
     *,
-    is_trusted: bool,
+    secrets: frozenset[str] | None,
 ) -> tuple[list[Question], Usage]:
     """The questions that a model can't answer from some messages alone, and what that used.
 
-    `is_trusted` says that the examiner may see what the tail and the system prompt say, secrets
-    included. Raises `CheckFailed` where the model fails or the messages do not fit its window.
+    `secrets` are those that the examiner may not see, besides what looks like one; None if it may
+    see what the tail and the system prompt say. Raises `CheckFailed` where the model fails or the
+    messages do not fit its window.
     """
-    shown = messages if is_trusted else [redacted_message(message) for message in messages]
+    shown = messages
+    if secrets is not None:
+        known = secrets | secrets_in(text for m in messages for text in texts_of(m))
+        shown = [redacted_message(message, known) for message in messages]
     system, prompt = _prompts(questions, shown)
     _check_window(system, prompt, len(questions), examiner)
     try:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llm.parts import Message, Part, TextPart, ToolCallPart, ToolResultPart
 
 from .language import lower_in_place
-from .summary import Head
+
+if TYPE_CHECKING:
+    from .summary import Head
 
 SHORTEST_KNOWN = 8
 "A shorter secret is not looked for where nothing says that it is one: it may be a word."
@@ -59,9 +61,9 @@ def secrets_in(texts: Iterable[str]) -> frozenset[str]:
     )
 
 
-def redacted_message(message: Message) -> Message:
-    """The message with a placeholder for each secret; itself where it has none."""
-    parts = [_redacted_part(part) for part in message.parts]
+def redacted_message(message: Message, known: Collection[str] = ()) -> Message:
+    """The message with a placeholder for each secret, known ones too; itself where it has none."""
+    parts = [_redacted_part(part, known) for part in message.parts]
     changed = any(new is not old for new, old in zip(parts, message.parts, strict=True))
     return replace(message, parts=parts) if changed else message
 
@@ -73,15 +75,15 @@ def without_secrets(head: Head) -> Head:
     def cleaned(messages: Sequence[Message]) -> tuple[Message, ...]:
         for message in messages:
             if id(message) not in clean:
-                clean[id(message)] = redacted_message(message)
+                clean[id(message)] = redacted_message(message, head.secrets)
         return tuple(clean[id(message)] for message in messages)
 
     return replace(
         head,
         messages=cleaned(head.messages),
         originals=cleaned(head.originals),
-        previous=redacted(head.previous) if head.previous else None,
-        focus=redacted(head.focus) if head.focus else None,
+        previous=redacted(head.previous, head.secrets) if head.previous else None,
+        focus=redacted(head.focus, head.secrets) if head.focus else None,
     )
 
 
@@ -108,30 +110,31 @@ def _strings(value: Any, name: str = "") -> Iterator[str]:
             yield from _strings(inner, name)
 
 
-def _redacted_part(part: Part) -> Part:
+def _redacted_part(part: Part, known: Collection[str]) -> Part:
     if isinstance(part, TextPart):
-        text = redacted(part.text)
+        text = redacted(part.text, known)
         return part if text == part.text else replace(part, text=text)
     if isinstance(part, ToolCallPart):
-        arguments = _redacted_value(part.arguments)
+        arguments = _redacted_value(part.arguments, known)
         return part if arguments == part.arguments else replace(part, arguments=arguments)
     if isinstance(part, ToolResultPart):
-        output, exception = redacted(part.output), redacted(part.exception or "") or None
+        output = redacted(part.output, known)
+        exception = redacted(part.exception or "", known) or None
         if output == part.output and exception == (part.exception or None):
             return part
         return replace(part, output=output, exception=exception)
     return part
 
 
-def _redacted_value(value: Any, name: str = "") -> Any:
+def _redacted_value(value: Any, known: Collection[str], name: str = "") -> Any:
     if isinstance(value, str):
         # An argument's name may be all that tells what it is.
         with_name = redacted(f"{name}={value}")
-        return with_name[len(name) + 1 :] if name else redacted(value)
+        return redacted(with_name[len(name) + 1 :] if name else value, known)
     if isinstance(value, dict):
-        return {key: _redacted_value(inner, str(key)) for key, inner in value.items()}
+        return {key: _redacted_value(inner, known, str(key)) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_redacted_value(inner, name) for inner in value]
+        return [_redacted_value(inner, known, name) for inner in value]
     return value
 
 
@@ -231,7 +234,7 @@ _ISSUED_BEGINS = (
 )
 # What is issued is long, and few texts have a word of this length.
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/-]{15}|PRIVATE KEY")
-_ASSIGNED = r"[\\\"'`\]*]{0,4}[ \t]{0,3}(?:=>|:=|={1,3}|:|：)[ \t]{0,3}[\\\"'`*]{0,4}"
+_ASSIGNED = r"[\\\"'`\]*]{0,4}[ \t]{0,3}(?:=>|:=|={1,3}|:|：)(?:\*\*)?[ \t]{0,3}[\\\"'`*]{0,4}"
 _NO_VALUE = r"\s\"'`\\,;&<>(){}\[\]|"
 _VALUE = rf"([^{_NO_VALUE}]{{5,400}}[^{_NO_VALUE}.:?])"
 
@@ -254,6 +257,22 @@ _KINDS = (
         "webhook",
         ("hooks.slack.com/services/",),
         re.compile(r"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})"),
+    ),
+    _Kind(
+        "webhook",
+        ("discord.com/api/webhooks/", "discordapp.com/api/webhooks/"),
+        re.compile(r"discord(?:app)?\.com/api/webhooks/\d{5,30}/([\w-]{20,})"),
+    ),
+    # Letters, digits and slashes: a third of them has no digit where a word would have one.
+    _Kind(
+        "secret",
+        ("secret_access_key", "secretaccesskey", "secret access key"),
+        re.compile(
+            rf"secret[_ ]?access[_ ]?key{_ASSIGNED}([A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+])",
+            re.IGNORECASE,
+        ),
+        _is_mixed,
+        is_named=True,
     ),
     _Kind(
         "credentials",
@@ -287,11 +306,20 @@ _KINDS = (
     _Kind(
         "password",
         (
-            *("password is", "passwort ist", "mot de passe", "senha", "parola"),
+            *(
+                "password is",
+                "password for ",
+                "passwort ist",
+                "passwort lautet",
+                "mot de passe",
+                "senha",
+                "parola",
+            ),
             *("密码", "パスワード", "비밀번호", "пароль", "contraseña", "şifre"),
         ),
         re.compile(
-            r"(?:password is|passwort ist|密码(?:是|为)?|パスワードは|비밀번호[는은]|пароль"
+            r"(?:password(?: for [\w .@'\"`-]{1,40}?)? is|passwort (?:ist|lautet)"
+            r"|密码(?:是|为)?|パスワードは|비밀번호[는은]|пароль"
             r"|contraseña(?: es)?|senha(?: é)?|mot de passe(?: est)?|şifre(?:si|m)?|parola(?: è)?)"
             r"[ \t]{0,3}[:：=]?[ \t]{0,3}[\"'`“「]?"
             r"([!#-&*+\--:=?-Z^-z~]{5,100}[A-Za-z0-9!#$%&*+=@^~])",
@@ -303,11 +331,20 @@ _KINDS = (
     _Kind(
         "secret",
         (
-            *("secret", "api_key", "apikey", "api-key", "access_key", "accesskey", "access-key"),
+            *(
+                "secret",
+                "api_key",
+                "api key",
+                "apikey",
+                "api-key",
+                "access_key",
+                "accesskey",
+                "access-key",
+            ),
             *("token", "accountkey", "amz-signature", "sig=", "private_key", "auth_key"),
         ),
         re.compile(
-            r"(?:secret(?:[_-]?access)?(?:[_-]?key)?|api[_-]?key|access[_-]?key|account[_-]?key"
+            r"(?:secret(?:[_-]?access)?(?:[_-]?key)?|api[ _-]?key|access[_-]?key|account[_-]?key"
             r"|auth[_-]?key|private[_-]?key|(?<!page)(?<!page_)(?<!next_)(?<!continuation_)token"
             r"|(?<=[?&])sig|amz-signature)"
             rf"(?:{_ASSIGNED}|[ \t])(?:Bearer )?{_VALUE}",

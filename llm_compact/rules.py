@@ -13,7 +13,7 @@ from .conversation import is_request, text_of
 from .estimate import estimate
 from .language import all_words, words
 from .summarizers.cues import LONGEST_SENTENCE, is_firm, is_question, is_rule, sentences
-from .summary import Head, sections_of
+from .summary import Head, in_code, sections_of
 from .tokens import count_text
 
 SHARE_OF_ROOM = 4
@@ -122,12 +122,12 @@ def with_lines(summary: str, heading: str, lines: Sequence[str]) -> str:
     A section that it does not have comes last, but before the exact values.
     """
     written = summary.rstrip().splitlines()
-    places = [at for at, line in enumerate(written) if line.rstrip() == heading]
+    places = [at for at in _headings(written) if written[at].rstrip() == heading]
     if places:
         end = _end_of_section(written, places[0])
         added = list(lines)
     else:
-        values = [at for at, line in enumerate(written) if line.rstrip() in _values_headings()]
+        values = [at for at in _headings(written) if written[at].rstrip() in _values_headings()]
         is_last = bool(values) and _end_of_section(written, values[-1]) == len(written)
         end = values[-1] if is_last else len(written)
         added = ["", heading, *lines]
@@ -137,8 +137,14 @@ def with_lines(summary: str, heading: str, lines: Sequence[str]) -> str:
 
 
 def _end_of_section(lines: Sequence[str], start: int) -> int:
-    later = range(start + 1, len(lines))
-    return next((at for at in later if re.match(r"#{1,6}\s", lines[at])), len(lines))
+    return next((at for at in _headings(lines) if at > start), len(lines))
+
+
+def _headings(lines: Sequence[str]) -> Iterator[int]:
+    """The places of the headings. What looks like one in a block of code is none."""
+    for at, (line, is_code) in enumerate(zip(lines, in_code(lines), strict=True)):
+        if not is_code and re.match(r"#{1,6}\s", line):
+            yield at
 
 
 @cache

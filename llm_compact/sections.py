@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pydantic
@@ -13,8 +14,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from .conversation import text_of
 from .errors import SummarizerError
-from .language import lower_in_place, words
-from .summary import Head, is_record_line
+from .language import all_words, lower_in_place, words
+from .summarizers.cues import without_notes
+from .summary import Head, in_code, is_record_line
 
 
 class UnreadableAnswer(SummarizerError):
@@ -94,6 +96,8 @@ HEADINGS = {
 "For each section the key of its heading in languages.yaml, in the order of the summary."
 
 _TEXTS = ("prose", "goal", "role")
+_USERS = ("rules", "pins")
+"The keys of the headings under which stands what the user laid down."
 
 # What a model may call a section that it was asked for by another name.
 _ALSO = {
@@ -113,7 +117,6 @@ _MARKED = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _BOLD = re.compile(r"^\s*(?:\d{1,2}[.)]\s*)?(\*\*|__)(?=\S)(.{1,80}?)\1\s*[:：]?\s*$")
 _PLAIN = re.compile(r"^\s*([^.!?。*\-].{1,60}?)\s*[:：]?\s*$")
 _INLINE = re.compile(r"^\s*(?:[-*]\s+)?\*\*(.{2,60}?)\s*[:：]?\*\*\s*[:：]?\s+(\S.*)$")
-_FENCE = re.compile(r"^\s*(?:[-*+]\s+)?(`{3,}|~{3,})")
 # The mark of a block that never ends would make code of all that follows.
 _UNCLOSED = re.compile(r"^(\s*(?:[-*+]\s+)?)[`~]{3,}")
 _WRAPPED = re.compile(r"\A\s*```(?:markdown|md|text)?[ \t]*\n(.*)\n```\s*\Z", re.DOTALL)
@@ -144,8 +147,16 @@ def read_summary(text: str, language: str) -> Summary:
     data = _json_in(text)
     if data is None:
         return _read_markdown(text, language)
-    known = {name: value for name, value in data.items() if name in _ALSO or name == "language"}
-    other = {str(name): _items(data[name]) for name in data.keys() - known.keys()}
+    known: dict[str, Any] = {}
+    other: dict[str, list[str]] = {}
+    for key, value in data.items():
+        name = key if key in _ALSO or key == "language" else _field(_bare(key), language)
+        if name in known:
+            known[name] = [*_listed(known[name]), *_listed(value)]
+        elif name:
+            known[name] = value
+        else:
+            other[key] = _items(value)
     try:
         return Summary(**known, other={name: items for name, items in other.items() if items})
     except pydantic.ValidationError as ex:
@@ -192,7 +203,7 @@ def _sections(text: str, language: str) -> list[tuple[str | None, str, list[str]
     has_marks = any(_field(_bare(mark[2]), language) for mark in marks)
     found: list[tuple[str | None, str, list[str]]] = [("prose", "", [])]
     level = 0
-    for line, is_code in zip(lines, _code(lines), strict=True):
+    for line, is_code in zip(lines, in_code(lines), strict=True):
         begun = None if is_code else _heading(line, language, has_marks)
         if begun is None:
             found[-1][2].append(line)
@@ -205,20 +216,6 @@ def _sections(text: str, language: str) -> list[tuple[str | None, str, list[str]
         level = depth
         found.append((name, heading, [rest] if rest else []))
     return found
-
-
-def _code(lines: Sequence[str]) -> list[bool]:
-    """For each line whether it belongs to a block of code. One that never ends is none."""
-    is_code = [False] * len(lines)
-    begin, mark = -1, ""
-    for index, line in enumerate(lines):
-        fence = _FENCE.match(line)
-        if mark and line.strip().startswith(mark):
-            is_code[begin : index + 1] = [True] * (index + 1 - begin)
-            mark = ""
-        elif fence and not mark:
-            begin, mark = index, fence[1]
-    return is_code
 
 
 def _heading(line: str, language: str, has_marks: bool) -> tuple[str | None, str, int, str] | None:
@@ -251,6 +248,9 @@ def _bare(heading: str) -> str:
 
 def _field(heading: str, language: str) -> str | None:
     folded = heading.casefold()
+    # Whatever is told as the user's, in any language, is looked up in what the user said.
+    if folded in _users_headings():
+        return "rules"
     for name, key in HEADINGS.items():
         own = {words(language)[key].casefold(), words("en")[key].casefold()}
         also = _ALSO.get(name)
@@ -259,12 +259,17 @@ def _field(heading: str, language: str) -> str | None:
     return None
 
 
+@cache
+def _users_headings() -> frozenset[str]:
+    return frozenset(said[key].casefold() for said in all_words().values() for key in _USERS)
+
+
 def _items_in(lines: Sequence[str]) -> list[str]:
     """The items of a section: each bullet with what is indented below it, each paragraph."""
     items: list[list[str]] = []
     is_new = True
     is_begun = False
-    for line, is_code in zip(lines, _code(lines), strict=True):
+    for line, is_code in zip(lines, in_code(lines), strict=True):
         # A block of code belongs to the item above it.
         bullet = None if is_code and is_begun else _BULLET.match(line)
         is_paragraph = is_new and not line.startswith((" ", "\t")) and not is_code
@@ -296,6 +301,10 @@ def _items(value: Any) -> list[str]:
     if isinstance(value, list):
         return [item for inner in value for item in _items(inner)]
     return _items_in(str(value).splitlines())
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _rule(value: Any) -> Rule:
@@ -336,6 +345,8 @@ def with_checked_rules(summary: Summary, head: Head, earlier: Sequence[Rule] = (
     rules: dict[str, Rule] = {}
     unquoted = list(summary.unquoted)
     for rule in summary.rules:
+        if any(rule.quote in " ".join(pin.split()) for pin in head.pins):
+            continue  # It stands behind the summary anyway.
         found = _found_in(rule.quote, said, folded)
         if found:
             rules.setdefault(found.quote, found)
@@ -348,7 +359,7 @@ def _said(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
     """What the user said, without the code and the texts of others that they paste; the number."""
     for number, message in enumerate(messages, 1):
         if message.role == "user":
-            lines = _FENCED.sub("\n", text_of(message)).splitlines()
+            lines = _FENCED.sub("\n", without_notes(text_of(message))).splitlines()
             own = " ".join(line for line in lines if not line.lstrip().startswith(">"))
             yield " ".join(own.split()), number
 
@@ -439,7 +450,7 @@ def _flat(text: str) -> str:
     """The text without headings and first lines: none of it can begin a section or a summary."""
     lines = [line for line in text.splitlines() if not is_record_line(line)]
     flat = []
-    for line, is_code in zip(lines, _code(lines), strict=True):
+    for line, is_code in zip(lines, in_code(lines), strict=True):
         bare = line if is_code else _UNCLOSED.sub(r"\1", re.sub(r"^\s*#{1,6}\s+", "", line))
         if bare.strip() or not line.strip():
             flat.append(bare)

@@ -12,8 +12,9 @@ from llm.parts import Message
 
 from .facts import Fact, rank_facts
 from .language import languages, words
+from .redaction import secrets_in, texts_of
 
-_FENCED = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^\s*(?:[-*+]\s+)?(`{3,}|~{3,})")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ class Head:
     def facts(self) -> list[Fact]:
         """The exact values of the originals, the most used and latest in front."""
         return rank_facts(self.originals)
+
+    @cached_property
+    def secrets(self) -> frozenset[str]:
+        """What is told somewhere to be a secret, and could not be told for one elsewhere."""
+        said = (text for message in self.originals for text in texts_of(message))
+        return secrets_in([*said, self.focus or "", *self.pins])
 
 
 @dataclass(frozen=True)
@@ -152,17 +159,32 @@ def _without_numbers(line: str) -> str:
 def sections_of(markdown: str) -> list[tuple[str, list[str]]]:
     """(heading, its lines) in order, without bullets and blank lines; the heading may be ''."""
     sections: list[tuple[str, list[str]]] = [("", [])]
-    fenced = [match.span() for match in _FENCED.finditer(markdown)]
-    place = 0
-    for line in markdown.splitlines(keepends=True):
-        at, place = place, place + len(line)
+    lines = markdown.splitlines()
+    for line, is_quoted in zip(lines, in_code(lines), strict=True):
         if is_record_line(line):
             continue
         # What is fenced is quoted: it may look like a heading, and is none.
-        is_quoted = any(start <= at < end for start, end in fenced)
         heading = None if is_quoted else re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
         if heading:
             sections.append((heading[1], []))
         elif line.strip():
             sections[-1][1].append(re.sub(r"^\s*[-*]\s+", "", line).rstrip())
     return [(heading, lines) for heading, lines in sections if heading or lines]
+
+
+def in_code(lines: Sequence[str]) -> list[bool]:
+    """For each line whether it belongs to a block of code. One that never ends is none.
+
+    Who writes a summary and who reads one go by this alone: what is code to one of them and a
+    heading to the other would be a section that nobody checked.
+    """
+    is_code = [False] * len(lines)
+    begin, mark = -1, ""
+    for index, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if mark and line.strip().startswith(mark):
+            is_code[begin : index + 1] = [True] * (index + 1 - begin)
+            mark = ""
+        elif fence and not mark:
+            begin, mark = index, fence[1]
+    return is_code

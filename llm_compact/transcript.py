@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,10 @@ TOOL_OUTPUT_CHARACTERS = 4_000
 "How much of one tool output is shown. People and models say things; tools print them."
 
 FRAGMENT_CHARACTERS = 500
-"A fragment that is longer is told by its beginning: it is a document, not something that was said."
+"A fragment that is longer is told by its beginning, of 80 characters."
+
+SHORTEST_FRAGMENT = 12
+"A shorter one is a word, which stands in what is said as well."
 
 FRAGMENT_NOTE = "characters of a fragment"
 "What stands there instead of it, behind their number."
@@ -75,11 +79,11 @@ def by_reference(messages: Sequence[Message], fragments: Sequence[str]) -> tuple
     llm joins fragments and prompt to one text, and what a document says must not pass for what
     the user said.
     """
-    long = sorted((f for f in fragments if len(f) > FRAGMENT_CHARACTERS), key=len, reverse=True)
-    if not long:
+    documents = sorted((f for f in fragments if len(f) >= SHORTEST_FRAGMENT), key=len, reverse=True)
+    if not documents:
         return tuple(messages)
     return tuple(
-        replace(message, parts=[_without(long, part) for part in message.parts])
+        replace(message, parts=[_without(documents, part) for part in message.parts])
         if message.role == "user"
         else message
         for message in messages
@@ -91,9 +95,17 @@ def _without(fragments: Sequence[str], part: Part) -> Part:
         return part
     text = part.text
     for fragment in fragments:
-        if fragment in text:
-            beginning = " ".join(fragment[:80].split())
-            text = text.replace(fragment, f"({len(fragment):,} {FRAGMENT_NOTE}: {beginning}…)")
+        if fragment not in text:
+            continue
+        is_long = len(fragment) > FRAGMENT_CHARACTERS
+        beginning = " ".join((fragment[:80] if is_long else fragment).split())
+        # What ends the note inside of it would make the rest the user's words.
+        note = f"({len(fragment):,} {FRAGMENT_NOTE}: {beginning.replace('…)', '…')}…)"
+        if is_long:
+            text = text.replace(fragment, note)
+        else:
+            # llm puts each on lines of its own. Inside of a line it is what was said.
+            text = note.join(re.split(rf"^{re.escape(fragment)}$", text, flags=re.MULTILINE))
     return replace(part, text=text)
 
 

@@ -19,6 +19,16 @@ RULES = {
         "Always put the ticket number in the commit message, please.",
         "Reply in bullet points only.",
         "Prices must always include VAT.",
+        "Keep your answers short.",
+        "Ask before you delete anything.",
+        "Call me Sam.",
+        "Every commit message must start with the ticket number.",
+        "Whatever happens, don't touch the production database.",
+        "You're not allowed to run rm.",
+        "Never, ever force-push.",
+        "Never commit to main, ok?",
+        "It is important that you never call the API directly.",
+        "Be brief.",
     ],
     "de": [
         "Bitte antworte immer auf Deutsch.",
@@ -33,6 +43,9 @@ RULES = {
         "Ab sofort nur noch kurze Antworten.",
         "Im Ordner legacy darf nichts geändert werden.",
         "Nenne mich nie beim Nachnamen.",
+        "Antworte auf Deutsch.",
+        "Fass dich kurz.",
+        "Keine Emojis bitte.",
     ],
     "fr": [
         "Réponds toujours en français.",
@@ -46,6 +59,9 @@ RULES = {
         "Dorénavant, sois bref.",
         "Ne pousse rien en production le vendredi.",
         "Vous devez toujours citer la source.",
+        "Réponds en français.",
+        "N'utilise pas d'emojis.",
+        "Sois bref.",
     ],
     "es": [
         "Responde siempre en español.",
@@ -59,6 +75,8 @@ RULES = {
         "A partir de ahora sé breve.",
         "No toques la carpeta legacy.",
         "Recuerda siempre citar la fuente.",
+        "Responde en español.",
+        "Pregúntame antes de borrar.",
     ],
     "pt": [
         "Responda sempre em português.",
@@ -72,6 +90,7 @@ RULES = {
         "Daqui em diante seja breve.",
         "Não mexa na pasta legacy.",
         "Sempre cite a fonte.",
+        "Responda em português.",
     ],
     "it": [
         "Rispondi sempre in italiano.",
@@ -84,6 +103,8 @@ RULES = {
         "Scrivi sempre i commit in inglese.",
         "D'ora in avanti sii breve.",
         "Non toccare la cartella legacy.",
+        "Rispondi in italiano.",
+        "Mai fare push su main.",
     ],
     "ru": [
         "Всегда отвечай на русском.",
@@ -97,6 +118,7 @@ RULES = {
         "Впредь отвечай коротко.",
         "Не трогай папку legacy.",
         "Всегда указывай источник.",
+        "Отвечай по-русски.",
     ],
     "tr": [
         "Bundan sonra Türkçe cevap ver.",
@@ -109,6 +131,10 @@ RULES = {
         "Commit mesajlarını her zaman İngilizce yaz.",
         "Bundan sonra kısa cevap ver.",
         "Kaynağı mutlaka belirt.",
+        "Emoji kullanma.",
+        "Commit etmeden önce mutlaka bana sor.",
+        "Lütfen hiçbir zaman force push yapma.",
+        "Kısa cevap ver.",
     ],
     "zh": [
         "以后都用中文回答。",
@@ -123,6 +149,13 @@ RULES = {
         "从现在开始回答简短一点。",
         "千万不要动 legacy 目录。",
         "回答时务必注明来源。",
+        "请永远不要用英语回答我。",
+        "请用中文回答。",
+        "回答要简短。",
+        "绝不要提交到主分支。",
+        "任何时候都不要删除文件。",
+        "提交之前一定要跑测试。",
+        "不准直接推送。",
     ],
     "ja": [
         "今後は日本語で答えてください。",
@@ -136,6 +169,7 @@ RULES = {
         "これからは簡潔に答えてください。",
         "legacy フォルダには触らないこと。",
         "出典を必ず明記してください。",
+        "回答は短くしてください。",
     ],
     "ko": [
         "앞으로는 한국어로 대답해 주세요.",
@@ -149,6 +183,9 @@ RULES = {
         "앞으로는 짧게 답해 주세요.",
         "legacy 폴더는 건드리지 마세요.",
         "출처를 반드시 밝혀 주세요.",
+        "짧게 답해줘.",
+        "커밋 전에 반드시 물어봐.",
+        "무조건 한국어로 답해.",
     ],
 }
 
@@ -169,6 +206,10 @@ NO_RULES = {
         "I always forget the flag.",
         "Please fix the failing test.",
         "You always find the bug so quickly!",
+        "Call me when you are done.",
+        "Only change the first line.",
+        "Everything must go.",
+        "Is this never right?",
     ],
     "de": [
         "Ich war noch nie in Rom.",
@@ -179,6 +220,7 @@ NO_RULES = {
         "Der Test läuft bei mir nie durch.",
         "Ich vergesse das immer.",
         "Bitte behebe den Fehler.",
+        "Die Antwort kam auf Deutsch.",
     ],
     "fr": [
         "Je ne suis jamais allé à Rome.",
@@ -233,6 +275,7 @@ NO_RULES = {
         "Test bende asla geçmiyor.",
         "Bunu hep unutuyorum.",
         "Lütfen bu hatayı düzelt.",
+        "Emoji kullanmadım.",
     ],
     "zh": [
         "我从来没去过罗马。",
@@ -246,6 +289,10 @@ NO_RULES = {
         "这个测试在我这里从来不通过。",
         "我总是忘记这个参数。",
         "请修复这个错误。",
+        "那时候，不得不走。",
+        "这绝对不可能。",
+        "我永远不要再见他。",
+        "路上一定要小心。",
     ],
     "ja": [
         "ローマには一度も行ったことがありません。",

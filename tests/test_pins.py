@@ -317,3 +317,15 @@ def test_a_heading_of_the_same_words_does_not_cut_a_summary_short() -> None:
 def test_python_is_told_of_pins_that_are_too_long(long_talk: str) -> None:
     with pytest.raises(ConversationError, match="The pins alone"):
         llm_compact.compact(model="extractive", pins=[PIN * 20], max_summary="50")
+
+
+def test_what_a_terminal_could_not_read_is_pinned_with_a_character_missing(
+    long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    # So Python hands on an argument that is no UTF-8.
+    assert run("compact", "pin", "port 5433 \udcff").exit_code == 0
+
+    result = run("compact", "-c", "-m", "extractive", "mind \udcff", "--pin", "db \udcff")
+
+    assert result.exit_code == 0, result.output
+    assert "- port 5433 \ufffd\n- db \ufffd" in text_of(log.messages()[2])

@@ -513,3 +513,33 @@ def test_a_schema_is_followed_by_a_model_of_any_window() -> None:
     )
 
     assert recorded(answer.text) == RENDERED
+
+
+@pytest.mark.parametrize(
+    "answer", ["## Goal\nTides \ud83d of Ribe.", '{"goal": "Tides \\ud83d of Ribe."}']
+)
+def test_half_of_a_character_is_told_as_one_that_is_missing(
+    answer: str, long_talk: str, models: Plugin, log: Log, run: Run
+) -> None:
+    models.summer.replies = [answer]
+
+    result = run("compact", "-c", "-m", "summer")
+
+    assert result.exit_code == 0, result.output
+    assert "Tides \ufffd of Ribe." in text_of(log.messages()[2])
+
+
+def test_a_password_that_is_named_once_is_a_secret_wherever_it_stands(
+    talk: Talk, models: Plugin, log: Log, run: Run
+) -> None:
+    password = "Tide2Water99"
+    said = [(f"The password: {password}", f"I try {password}."), (f"And {password} again?", "Yes.")]
+    talk([*said, *((f"And {n}?", LONG.format(place="Ribe", n=n)) for n in range(5))])
+    models.summer.replies = ["## Goal\nKnow the tides of Ribe."]
+
+    result = run("compact", "-c", "-m", "elsewhere", f"where {password} is used", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert password not in models.summer.texts_sent()
+    assert password not in result.stdout
+    assert password not in str(log.rows()["compactions"])

@@ -60,14 +60,21 @@ _WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]{2,}")
 # be a complaint), the order has to: an imperative, or a polite ending.
 _RULES = {
     "en": r"(?:^|[:;,] ?(?:and |but )?|\d[.)] |\b(?:please|should|must|to) )"
-    r"(?:never|always|don't ever|under no circumstances) (?!(?:been|had|seen|heard|a|the|in|at|mind"
-    r"|happy|glad|here|there|on|good|great|nice|fun|love[ds]?|know|knew|wanted)\b|\w+(?:ing|ed)\b)\w"
+    r"(?:never|never,? ever|always|don't ever|under no circumstances) (?!(?:ever|been|had|seen"
+    r"|heard|a|the|in|at|mind|happy|glad|here|there|on|good|great|nice|fun|love[ds]?|know|knew|wanted)\b|\w+(?:ing|ed)\b)\w"
     r"|(?:^|[:;] ?|\d[.)] )(?:(?:please|and|also|but|so|remember|note|important)[,:]? )*"
     r"(?:(?:don't|do not) (?!(?:know|think|want|need|have|see|understand|worry|mind|care|give up"
     r"|get (?:discouraged|me wrong)|forget(?!.* (?:every|each|before|after|when)))\b)"
     r"|(?:make sure|only (?:ever |use )|use only|avoid|stick to"
     r"|(?:answer|reply|respond|speak|talk)\b.{0,20} in"
     r"|write (?:(?:it|everything|all|your|comments?|commit messages|docs?|tests?)\b.{0,20} )?in)\b)"
+    r"|^(?:please )?(?:be (?:brief|concise|terse)\b|ask(?: me)?(?: first)? before (?:you|\w+ing)\b"
+    r"|keep (?:your|all|the) (?:answers|replies|responses|explanations|commits|commit messages)\b"
+    r"|call me (?-i:[A-Z])|only (?:edit|touch|change|modify) (?:files|code|what)\b)"
+    r"|^(?:all|every|each|everything)\b(?: [\w-]+){0,4} (?:must|has to|have to) "
+    r"(?:be in|be written|start|end|begin|contain|include|use)\b"
+    r"|\byou(?: are|'re) not allowed to\b|\bwhatever happens, (?:don't|do not)\b"
+    r"|\bimportant that you (?:never|always)\b"
     r"|^no [\w ]{2,30},? please\b|^use [^.]{2,40}(?:, not|\binstead of|\brather than)\b"
     r"|\bplease (?:don't|do not)\b|\byou (?:should|must) (?:never|always|not|only)\b"
     r"|\b(?:from now on|may never|must not|under no circumstances|no matter what)\b"
@@ -81,6 +88,9 @@ _RULES = {
     r"|lasse?|frage?|setze?|führe?|rühre?|teste|prüfe|nenne|zeige?|sprich|bleibe?|achte|denke?)\b"
     r".{0,40} (?:nie|niemals|immer|stets|keinesfalls)\b"
     r"|\bdu (?:darfst|sollst|musst) .{0,40}\b(?:nicht|nie|niemals|immer|stets|keine?n?|nur)\b"
+    r"|^(?:bitte )?(?:antworte|schreibe?|sprich)\b.{0,20} auf (?:deutsch|englisch|französisch)\b"
+    r"|^(?:bitte )?fasse? dich kurz\b|^keine \w+,? bitte\b"
+    r"|\bdu darfst (?:nichts|niemanden)\b"
     r"|\b(?:darf|dürfen) (?:nie|niemals|nichts|niemand|keine?n?)\b",
     "fr": r"^(?:ne |n['’]).{2,30}? jamais |\ben aucun cas\b|\bil (?:ne )?faut (?:jamais|toujours) "
     r"|^ne (?!(?:sont|suis|sais|marche|fonctionne|trouve|comprends)\b)\w+ (?:rien|pas) "
@@ -88,6 +98,9 @@ _RULES = {
     r"|\b(?:désormais|dorénavant|à partir de maintenant|dès maintenant)\b"
     r"|^(?:réponds|répondez|utilisez?|écris|écrivez|donnez?|gardez?|parlez?|mets|mettez|fais|faites"
     r"|pensez?|vérifiez?|lancez?|demandez?|indiquez?)\b.{0,30} toujours\b"
+    r"|^(?:réponds|répondez|écris|écrivez|parlez?)\b.{0,20} en (?:français|anglais|allemand)\b"
+    r"|^n['’](?:utilis|ajout|effac|install|envoi|écri|exécut)\w+ (?:pas|rien)\b"
+    r"|^(?:sois|soyez) (?:brefs?|concis)\b"
     r"|\b(?:tu|vous) (?:ne )?(?:dois|devez) .{0,20}(?:jamais|toujours)\b",
     # Spanish and Portuguese share "nunca", Portuguese and Italian "sempre".
     "es": r"^(?:siempre|nunca) (?!(?:he|has?|hemos|han|había|me|te|se|es|fue|est\w+|hay|el|los|las"
@@ -96,33 +109,47 @@ _RULES = {
     r"|^no (?:toques|borres|uses|cambies|modifiques|hagas|escribas|añadas|elimines|publiques)\b"
     r"|\b(?:bajo ningún concepto|bajo ninguna circunstancia|en ningún caso)\b"
     r"|^(?:responde|contesta|usa|utiliza|da|escribe|mantén|habla|pon|haz|recuerda|indica|ejecuta)\b"
-    r".{0,30} siempre\b|\b(?:debes|tienes que) .{0,15}(?:siempre|nunca)\b",
-    "pt": r"^sempre (?!(?:est\w+|esque\w+|gost\w+|tive|fui|foi|é|vi|me|os?|as?|que|há|ach\w+"
+    r".{0,30} siempre\b|^pregúntame (?:siempre )?antes de\b"
+    r"|^(?:responde|contesta|escribe|habla)\b.{0,20} en (?:español|inglés|francés)\b"
+    r"|\b(?:debes|tienes que) .{0,15}(?:siempre|nunca)\b",
+    "pt": r"^(?:responda|responde|escreva|fale)\b.{0,20} em (?:português|inglês|espanhol)\b"
+    r"|^sempre (?!(?:est\w+|esque\w+|gost\w+|tive|fui|foi|é|vi|me|os?|as?|que|há|ach\w+"
     r"|pens\w+|soube|lo|la|gli|le|il|un\w*)\b)\w"
     r"|\b(?:a partir de agora|de agora em diante|daqui em diante)\b"
     r"|\b(?:em hipótese alguma|em nenhum caso|de forma alguma)\b|^não .{2,25} (?:nunca|jamais)\b"
     r"|^não (?:mexa|toque|altere|apague|mude|use|faça|escreva|remova|exclua|publique)\b"
     r"|^(?:responda|responde|use|usa|utilize|escreva|dê|mantenha|fale|indique|rode|execute|coloque)\b"
     r".{0,30} sempre\b",
-    "it": r"\b(?:d['’]ora in (?:poi|avanti)|da (?:adesso|ora) in (?:poi|avanti))\b"
+    "it": r"^mai \w+(?:are|ere|ire)\b"
+    r"|^(?:rispondi|scrivi|parla)\b.{0,20} in (?:italiano|inglese|francese)\b"
+    r"|\b(?:d['’]ora in (?:poi|avanti)|da (?:adesso|ora) in (?:poi|avanti))\b"
     r"|^non \w+(?:are|ere|ire)\b|^non .{2,25}(?:in nessun caso|per nessun motivo)\b"
     r"|^(?:rispondi|usa|utilizza|scrivi|dai|mantieni|parla|indica|esegui|metti|fai)\b"
     r".{0,30} sempre\b",
-    "ru": r"^не \w+(?:йте|ите|ьте|[йиь])\b"
+    "ru": r"^(?:пожалуйста, )?(?:отвечай|пиши|говори)(?:те)? (?:\S+ )?(?:по-\w+|на \w+ом языке)"
+    r"|^не \w+(?:йте|ите|ьте|[йиь])\b"
     r"|^(?:никогда не|всегда) (?!(?:одн\w+|так\w*|есть|можно|\w+л[аои]?)\b)\w"
     r"|\b(?:отныне|впредь|с этого момента|ни в коем случае|ни при каких)\b"
     r"|^\w+(?:йте|ите|ьте|[йиь]) (?:\S+ ){0,3}?всегда\b",
     "tr": r"\bbundan (?:sonra|böyle)\b|\bsakın\b|\basla\b(?!.{0,60}(?:[dt][ıiuü]|[ıiuü]yor)m?\b)"
+    r"|^(?:\w+ ){1,3}(?:kullanma|dokunma|silme|yazma|ekleme|değiştirme)(?:yın|yin)?[.!]?$"
+    r"|\bhiçbir zaman .{0,40}m[ae](?:yın|yin)?[.!]?$"
+    r"|\b(?:kısa|türkçe|ingilizce) (?:cevap|yanıt) (?:ver|yaz)(?:in)?[.!]?$"
     r"|\b(?:her zaman|daima|kesinlikle|mutlaka) .{0,50}"
-    r"(?:\b(?:ver|kullan|yaz|et|yap|cevapla|yanıtla|çalıştır|ekle|belirt)|m[ae]|[ıiuü]n)[.!]?$",
-    "zh": r"(?:^|[，。：；])(?:请)?(?:不要(?!担心|紧|客气|急|怕|难过)"
-    r"|别(?!的|人|处|说|急|怕|担心|客气))|^(?!.{0,6}[我他她]).{0,40}必须(?!的)|务必|以后都(?!会)|以后请|从现在(?:起|开始)|一律|请始终|^始终"
-    r"|绝对不(?:能|要|可|许)|千万(?:别|不要)|(?:请|^)禁止|每次.{1,20}都(?:要|得|必须)",
+    r"(?:\b(?:sor|ver|kullan|yaz|et|yap|cevapla|yanıtla|çalıştır|ekle|belirt)|m[ae]|[ıiuü]n)[.!]?$",
+    "zh": r"(?:^|[，。：；])(?:请)?(?:你)?(?:永远|绝对|任何时候都|无论如何都)?"
+    r"(?:不要(?!担心|紧|客气|急|怕|难过)|别(?!的|人|处|说|急|怕|担心|客气))|^(?!.{0,6}[我他她]).{0,40}必须(?!的)|务必|以后都(?!会)|以后请|从现在(?:起|开始)|一律|请始终|^始终"
+    r"|绝对?不(?:能|要|可(?!能)|许)|(?:^|[，。：；])(?:请)?不(?:准|许|得(?![不了已]))"
+    r"|(?:^|[，。：；])(?:请|记住，?)?(?:都|全部|只|一直)?用[中英日法德韩俄西][文语](?:来)?(?:回答|回复|写|交流)"
+    r"|(?:^|[，。：；])回答(?:要|请)(?:尽量)?简[短洁]|前(?:都|一定|必须|请)?(?:要|先).{0,3}(?:先问|问我|经过我|跑测试)"
+    r"|千万(?:别|不要)|(?:请|^)禁止|每次.{1,20}都(?:要|得|必须)",
     "ja": r"(?:必ず|(?<!非)常に|絶対に?|決して|毎回|いつも).{1,40}"
     r"(?:ください|下さい|お願いします|こと|しない|使う|て)[。！]?$|ない(?:で|でください|こと)[。！]?$"
+    r"|^(?:回答|返答|返事|説明)は.{1,15}(?:ください|下さい|お願いします|して)[。！]?$"
     r"|(?:今後|これから|以後)(?:は|も|、).{1,40}(?:ください|下さい|お願いします|こと|て)[。！]?$",
-    "ko": r"(?:항상|절대로?|반드시|언제나|매번|앞으로|이제부터|지금부터).{1,40}"
-    r"(?:세요|십시오|줘|마|말 것|할 것|해라|하라)[.!]?$|지 ?마(?:세요|십시오|라)?[.!]?$",
+    "ko": r"(?:항상|절대로?|반드시|언제나|무조건|매번|앞으로|이제부터|지금부터).{1,40}"
+    r"(?:세요|십시오|줘|물어봐|답해|마|말 것|할 것|해라|하라)[.!]?$|지 ?마(?:세요|십시오|라)?[.!]?$"
+    r"|^(?:짧게|간단히|간결하게|한국어로) (?:답|대답|답변|말)해 ?(?:줘|주세요)[.!]?$",
 }
 _OTHER_SCRIPTS = ("ru", "zh", "ja", "ko")
 _RULE_IN_LATIN, _RULE_IN_OTHERS = (
@@ -141,9 +168,12 @@ _FIRM = re.compile(
 # "I have never been to Rome" lays down nothing; "I want you to never go there" does.
 _NARRATIVE = re.compile(
     r"(?:(?:and|but|so|ok|okay|hm+|well|yeah|yes|no|oh|ah)[,.]? |\w+: )*"
-    r"(?:i|we|he|she|they|it|my|our|that|this)\b(?!.{0,20}\byou to\b)",
+    r"(?:i|we|he|she|they|it|my|our|that|this)\b"
+    r"(?!.{0,20}\b(?:you to|that you (?:never|always))\b)",
     re.IGNORECASE,
 )
+# "Never commit to main, ok?" asks for nothing.
+_ASKED_AFTER = re.compile(r",? (?:ok(?:ay)?|right|please|alright|got it)\?$", re.IGNORECASE)
 _OUTCOME = re.compile(
     r"\b(?:decid\w+|chose|agreed|instead of|because|rejected|settled on"
     r"|let's (?:use|go with|keep)|we(?:'ll| will) (?:use|go|keep)|fixed|root cause|turns? out"
@@ -282,7 +312,11 @@ def is_rule(sentence: str) -> bool:
     is_order = _RULE_IN_LATIN.search(sentence) or (
         not sentence.isascii() and _RULE_IN_OTHERS.search(sentence)
     )
-    return bool(is_order) and not _NARRATIVE.match(sentence) and not is_question(sentence)
+    return (
+        bool(is_order)
+        and not _NARRATIVE.match(sentence)
+        and not is_question(_ASKED_AFTER.sub("", sentence))
+    )
 
 
 def is_firm(rule: str) -> bool:

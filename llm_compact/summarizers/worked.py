@@ -20,6 +20,7 @@ _CHANGES = re.compile(
     r"^\w*(write|edit|create|update|delete|insert|book|cancel|commit|apply|patch)"
 )
 _PATH_ARGUMENT = re.compile("path|file|url|command|query", re.IGNORECASE)
+_MARKS = re.compile(r"^\s*(?:[`~]{3,}\w*\s*$|#{1,6}\s+)?")
 _PIECES = re.compile(r"…|\[→ [^\]]*\]| -> |[(),\"]|\b\w+=|user: |\d+x")
 
 Errors = Mapping[int, Sequence[str]]
@@ -127,12 +128,13 @@ def earlier_lines(head: Head) -> Iterator[Line]:
         taken_anew |= {said[section] for section in (*SECTIONS, "values") if section != "earlier"}
     originals = _everything(head.originals)
     lines = [
-        line
+        # Of a block of code only its lines are told: half of its marks would make code of the rest.
+        _MARKS.sub("", line)
         for heading, section in sections_of(head.previous)
         for line in section
         if heading not in taken_anew
     ]
-    for place, line in enumerate(dict.fromkeys(lines)):
+    for place, line in enumerate(dict.fromkeys(filter(None, lines))):
         pieces = [p.strip() for p in _PIECES.split(line) if len(p.strip()) >= 6]
         is_quoted = bool(pieces) and all(piece in originals for piece in pieces)
         if not is_quoted:
