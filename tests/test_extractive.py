@@ -413,6 +413,17 @@ def test_a_spelling_that_the_assistant_corrects_is_corrected_in_the_quote() -> N
     assert "Europe/Lisboa [→ Europe/Lisbon]" in extract(head_of(talk(said, answer, padding=6)))
 
 
+def test_a_sentence_that_says_nothing_by_itself_is_not_quoted() -> None:
+    answer = (
+        "It was fixed and deployed. The gauge of Ribe failed because the tz database was too old."
+    )
+
+    summary = extract(head_of(talk("Please fix the gauge of Ribe.", answer, padding=6)))
+
+    assert "- The gauge of Ribe failed because the tz database was too old." in summary
+    assert "fixed and deployed" not in summary
+
+
 def test_a_correction_is_noted_behind_the_word_and_not_within_a_longer_one() -> None:
     said = "The support team wants the report on the port of the gauge."
     correction = "Please use `quay` instead of `port`."

@@ -160,6 +160,15 @@ def test_what_stands_between_backticks_is_meant_exactly() -> None:
     assert {fact.value for fact in facts} == {"main", "make test"}
 
 
+def test_what_somebody_said_long_ago_ranks_above_what_a_tool_goes_on_printing() -> None:
+    said = [llm.user("It is called first_gauge."), *[llm.assistant("I am still at it.")] * 20]
+    printed = [llm.tool_message(ToolResultPart(name="ls", output="late_gauge"))] * 3
+
+    ranked = [fact.value for fact in rank_facts([*said, *printed])]
+
+    assert ranked == ["first_gauge", "late_gauge"]
+
+
 def test_an_argument_that_is_a_value_ranks_above_those_in_a_longer_one() -> None:
     written = ToolCallPart(name="write", arguments={"text": "x = first_name + last_name"})
     read = ToolCallPart(name="read", arguments={"at": "120000"})

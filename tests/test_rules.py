@@ -119,6 +119,16 @@ def test_a_summary_without_that_section_gets_one_in_its_language(language: str) 
     assert [heading for heading, _ in sections_of(added)] == ["", words(language)["rules"]]
 
 
+def test_the_exact_values_stay_behind_a_section_of_rules_that_is_added() -> None:
+    written = "## Goal\nThe tides.\n\n## Exact values\n- tide_gauge_1"
+
+    titles = [
+        title for title, _ in sections_of(with_rules(written, head([llm.user("Never push.")])))
+    ]
+
+    assert titles == ["Goal", "Standing rules of the user", "Exact values"]
+
+
 def test_what_is_pinned_is_not_quoted_a_second_time() -> None:
     messages = [llm.user("Never touch the main branch.")]
     pinned = Head(

@@ -254,3 +254,9 @@ def test_prose_that_is_too_short_for_the_values_is_joined_by_what_was_said() -> 
     assert sum(f"G{n:02}X" in with_values(short, head) for n in range(60)) <= 10
     assert sum(map(count_text, sections[said["values"]])) <= 0.6 * count_text(summary)
     assert with_quotes(PROSE * 20, head) == PROSE * 20
+
+
+def test_a_name_that_stands_in_a_longer_value_takes_no_room_of_its_own() -> None:
+    facts = [Fact("session_id", "name", 2.0), Fact("state.session_id", "dotted", 1.0)]
+
+    assert lines_of(facts, by_folder=False) == ["state.session_id"]
