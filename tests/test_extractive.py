@@ -442,6 +442,14 @@ def test_a_message_that_repeats_itself_is_quoted_all_the_same(pasted: str) -> No
     assert f'"{pasted[:6]}' in summary
 
 
+def test_a_correction_of_quotation_marks_is_quoted_and_notes_nothing() -> None:
+    correction = "Use straight quotes instead of `“`."
+
+    summary = extract(head_of(talk("Write the title in curly quotes.", "OK.", correction, "OK.")))
+
+    assert correction in summary and "[→" not in summary
+
+
 def test_a_list_of_names_corrects_no_spelling() -> None:
     said = "The readings go into PostgreSQL 15."
     names = " ".join(f"tide_gauge_{name}" for name in "abcdefghijklmnopqrstuvwxyz")

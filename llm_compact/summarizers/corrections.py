@@ -253,7 +253,8 @@ def _explicit(index: int, sentence: str, heard: Sequence[_Heard]) -> Iterator[Co
             old = ending[0] if ending else old
             stands_out = _SAID_BY_ITSELF.search(old) or match["old"][0] in _QUOTES
             is_word = len(old) > 2 and not old.isdigit() and wording in _REPLACEMENTS
-            if not new or not (stands_out or is_word) or {old.lower(), new.lower()} & _NOTHING:
+            is_said = old and new and not {old.lower(), new.lower()} & _NOTHING
+            if not (is_said and (stands_out or is_word)):
                 continue
             is_rare = stands_out and len(old) > 2
             since = 0 if is_rare else heard[0].index if heard else index
