@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import llm
@@ -43,6 +44,7 @@ from .settings import remember_window
 from .source import Source, read_known, read_live, read_made_by_others, read_reported
 from .store import Draft, Stored, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, planned_calls
+from .summarizers.template import load_template
 from .summary import Summarizer, Watch
 from .tokens import UNKNOWN, Size, reported_usage
 from .turns import AnyModel, Call, ChainPrompt, Recalled
@@ -278,7 +280,7 @@ class Session:
             window=self._window(call.model),
             calibration=ongoing.meter.calibration,
         )
-        name = self.policy.summarizer or call.model.model_id
+        name = self._summarizer_name(call)
         self._check_log()
         draft = self._pruned(plan, limit, trigger)
         if draft is None:
@@ -371,11 +373,20 @@ class Session:
             return live_prefix(call.prompt)
         return None
 
+    def _summarizer_name(self, call: Call) -> str:
+        template = None if self.policy.summarizer else self._template
+        return self.policy.summarizer or (template and template.model) or call.model.model_id
+
+    @cached_property
+    def _template(self) -> llm.Template | None:
+        return load_template(self.policy.template) if self.policy.template else None
+
     def _summarizer(self, name: str, call: Call, prefix: Prefix | None) -> Summarizer:
         # The conversation's key is for its own model and for no other.
         key = call.given.get("key") if self._is_own(name, call) else None
         window = self._summarizer_window(name, call)
-        return get_summarizer(name, key=key, window=window, prefix=prefix)
+        template = None if name == EXTRACTIVE else self._template
+        return get_summarizer(name, key=key, window=window, template=template, prefix=prefix)
 
     def _summarizer_window(self, name: str, call: Call) -> int | None:
         return self._window(call.model) if self._is_own(name, call) else None

@@ -204,7 +204,7 @@ def run(
     from .plan import Wishes, plan_compaction
     from .settings import read_settings
     from .source import read_source
-    from .summarizers import examiner_name, get_summarizer, planned_calls
+    from .summarizers import EXTRACTIVE, examiner_name, get_summarizer, planned_calls
     from .summarizers.template import load_template
 
     _check_no_mistyped_command(focus_words)
@@ -233,6 +233,9 @@ def run(
         if prune_tools:
             _prune(db, plan, database, dry_run, json_output, quiet)
             return
+        # The stored one is for whatever model there is, and extractive is none.
+        is_offline = (model_id or stored.model) == EXTRACTIVE
+        template = template or (None if is_offline else stored.template)
         own_prompt = load_template(template) if template else None
         name = model_name(source, model_id, own_prompt, stored.model)
         prefix = reusable_prefix(db, plan, name, asked=reuse_cache, stored=stored.reuse_cache)
@@ -626,6 +629,7 @@ def settings_set(name: str, value: str) -> None:
     model           Model that writes summaries, or 'extractive' for none
     keep            How much stays verbatim: 2x, 6m, 8k or 20%
     max-summary     Longest summary that is accepted: 1k or 5%
+    template        llm template that a model is asked with: $input is the transcript
     reuse-cache     Whether a summary by the conversation's own model is made from
                     what its provider may have in its cache: on or off
     window.MODEL    Context window of a model in tokens, e.g. 32k

@@ -121,6 +121,7 @@ def _policy(given: dict[str, Any], llm_options: dict[str, Any], *, is_chat: bool
         threshold=threshold,
         is_required=_is_option(_THRESHOLD),
         summarizer=given[_MODEL] or stored.model,
+        template=stored.template,
         keep=_read(_KEEP, given, parse_keep) or stored.keep,
         max_summary=stored.max_summary,
         reuse_cache=stored.reuse_cache,

@@ -30,6 +30,8 @@ class Policy:
     "Whether a threshold that can't be computed is an error. Else it is told once."
     summarizer: str | None = None
     "A model, or `extractive`. None: the conversation's own model."
+    template: str | None = None
+    "The llm template that a model is asked with. Its own model counts where none is named."
     keep: Size | None = None
     max_summary: Size | None = None
     reuse_cache: bool = False
@@ -71,6 +73,7 @@ def auto(
     threshold: str | int,
     *,
     model: str | None = None,
+    template: str | None = None,
     keep: str | int | None = None,
     max_summary: str | int | None = None,
     window: str | int | None = None,
@@ -83,10 +86,10 @@ def auto(
     `threshold` is a size such as "70%" (of the model's context window), "100k" (tokens), "20m"
     (messages) or "10x" (exchanges); a number is tokens. A request above it is compacted before it
     is sent. `model` writes the summaries, by default the conversation's own, or "extractive" for
-    none. `keep`, `max_summary` and `window` (that of the conversation's model) are sizes as for
-    `compact()`, `timeout` is in seconds for each call of the summarizer. With `reuse_cache` the
-    conversation's own model is sent the conversation as before and not a transcript; another
-    model is sent a transcript all the same.
+    none; `template` is the llm template that it is asked with. `keep`, `max_summary` and `window`
+    (that of the conversation's model) are sizes as for `compact()`, `timeout` is in seconds for
+    each call of the summarizer. With `reuse_cache` the conversation's own model is sent the
+    conversation as before and not a transcript; another model is sent a transcript all the same.
 
     With a `database`, each compaction is written there as a conversation of its own, which
     `conversation.id` moves to. Without it, only the chain of messages in memory gets shorter.
@@ -101,6 +104,7 @@ def auto(
     policy = Policy(
         threshold=parse_threshold(str(threshold)),
         summarizer=model,
+        template=template,
         keep=parse_keep(str(keep)) if keep else None,
         max_summary=parse_length(str(max_summary)) if max_summary else None,
         window=parse_tokens(str(window)) if window else None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Each prompt reads the settings, mostly to find that there are none: what reading a value or
 # writing the file takes is imported there.
 
-NAMES = ("auto-threshold", "model", "keep", "max-summary", "reuse-cache")
+NAMES = ("auto-threshold", "model", "template", "keep", "max-summary", "reuse-cache")
 "The settings that there is one of. The others are `window.MODEL`, one for each model."
 
 _WINDOW, _LEARNED = "window.", "learned."
@@ -39,6 +39,8 @@ class Settings:
     "From which size on a conversation is compacted by itself. None, too, if `off` is stored."
     model: str | None = None
     "The model that writes summaries, an id or alias, or `extractive`."
+    template: str | None = None
+    "The llm template that a model is asked with instead of our own words."
     keep: Size | None = None
     max_summary: Size | None = None
     reuse_cache: bool = False
@@ -66,6 +68,7 @@ def read_settings(user_dir: Path | None = None) -> Settings:
     return Settings(
         auto_threshold=values.get("auto-threshold"),
         model=values.get("model"),
+        template=values.get("template"),
         keep=values.get("keep"),
         max_summary=values.get("max-summary"),
         reuse_cache=values.get("reuse-cache", False),
@@ -97,6 +100,8 @@ def store_setting(name: str, value: str, user_dir: Path | None = None) -> str:
         _parse(name, value)
         if name == "model":
             _check_summarizer(value)
+        elif name == "template":
+            _check_template(value)
     except ValueError as ex:
         raise SettingsError(f"{name}: {ex}") from ex
     _change(_path(user_dir), lambda stored: stored.update({name: value.strip()}))
@@ -180,9 +185,10 @@ def _parse(name: str, text: str) -> Any:
     """Raises `ValueError` with a line that says what fits."""
     from . import tokens
 
-    if name == "model":
+    if name in ("model", "template"):
         if not text.strip():
-            raise ValueError("it is empty. Use the id of a model, or extractive")
+            told = "id of a model, or extractive" if name == "model" else "name of a template"
+            raise ValueError(f"it is empty. Use the {told}")
         return text.strip()
     if name == "reuse-cache":
         if text.strip().lower() not in ("on", "off"):
@@ -227,6 +233,17 @@ def _resolved(name: str) -> str:
         return _WINDOW + str(llm.get_model(alias).model_id)
     except llm.UnknownModelError:
         return name
+
+
+def _check_template(name: str) -> None:
+    """Raises `ValueError` for a template that is unknown, or can't be used for a summary."""
+    from .errors import SummarizerError
+    from .summarizers.template import load_template
+
+    try:
+        load_template(name.strip())
+    except SummarizerError as ex:
+        raise ValueError(str(ex)) from ex
 
 
 def _check_summarizer(name: str) -> None:

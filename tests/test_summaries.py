@@ -431,6 +431,24 @@ def test_a_template_works_on_every_path_and_no_brace_is_lost(
         assert any(note in prompt for prompt in prompts)
 
 
+def test_a_stored_template_is_used_by_hand_and_by_itself(
+    long_talk: str, models: Plugin, log: Log, run: Run, user_path: Path
+) -> None:
+    save_template(user_path, "model: summer\nprompt: 'MINUTES {} $input'")
+    assert run("compact", "settings", "set", "template", "minutes").exit_code == 0
+    models.summer.replies = [MARKDOWN, MARKDOWN]
+
+    by_hand = run("compact", "-c")
+    models.chatty.replies = ["At six."]
+    by_itself = run("-c", "--auto-threshold", "200", f"And? {LONG * 2}")
+
+    assert (by_hand.exit_code, by_itself.exit_code) == (0, 0), by_itself.output
+    assert {str(sent.prompt)[:11] for sent in models.summer.sent} == {"MINUTES {} "}
+    versions = [row["prompt_version"] for row in log.db["compactions"].rows]
+    assert versions == ["template minutes"] * 2
+    assert run("compact", "--cid", long_talk, "-m", "extractive", "--again").exit_code == 0
+
+
 LETTERS = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hJ6lM9o"
 SECRET = f"sk-proj-{LETTERS}"
 PASSWORD = "hunter2-and-3"
