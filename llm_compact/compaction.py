@@ -23,7 +23,7 @@ from .pins import with_pins
 from .plan import Plan, Wishes, plan_compaction
 from .prefix import Prefix, logged_prefix
 from .redaction import redacted, without_secrets
-from .rules import rules_tokens, with_rules
+from .rules import lost_rules, rules_tokens, said_rules, with_rules
 from .schema import Record
 from .source import Source, read_source
 from .store import Draft, store_compaction
@@ -276,17 +276,25 @@ def draft_compaction(
 
 
 def _values(plan: Plan, summary: str) -> dict[str, Any]:
-    """What the record says of the exact values that were found, and of those that are lost."""
+    """What the record says of the rules and exact values that were found, and which are lost."""
     found = [fact for fact in plan.head.facts if fact.is_used]
     known = plan.head.secrets
     # A secret was not lost, it was left out.
     lost = [
         x for x in lost_values(found, summary, plan.tail) if redacted(x.value, known) == x.value
     ]
+    rules = said_rules(plan.head)
+    told = [
+        *(
+            {"value": redacted(rule), "kind": "rule"}
+            for rule in lost_rules(rules, summary, plan.tail)
+        ),
+        *({"value": fact.value, "kind": group_of(fact)} for fact in lost),
+    ]
     return {
-        "values_found": len(found),
-        "values_lost": len(lost),
-        "lost": [{"value": fact.value, "kind": group_of(fact)} for fact in lost],
+        "values_found": len(found) + len(rules),
+        "values_lost": len(told),
+        "lost": told,
     }
 
 

@@ -15,9 +15,11 @@ from .language import all_words, words
 from .summarizers.cues import LONGEST_SENTENCE, is_firm, is_question, is_rule, sentences
 from .summary import Head, in_code, sections_of
 from .tokens import count_text
+from .values import stands_in
 
 SHARE_OF_ROOM = 4
-"A quarter of a summary at most goes to rules: each that is none would cost in every request."
+"""A quarter of a summary goes to rules, and half of it where the prose leaves that free: each that
+is none would cost in every request."""
 SHORT_MESSAGE, LONG_MESSAGE = 40, 400
 "Tokens: what is quoted as a whole, and what is rather a document than said."
 LONGEST_RULE = 100
@@ -81,12 +83,23 @@ def quoted_rules(summary: str) -> list[Rule]:
 def with_rules(summary: str, head: Head) -> str:
     """The summary of a model with the rules that it does not quote word for word."""
     quoted = _plain("\n".join([summary, *head.pins]))
-    missing = [
-        rule for rule in chosen_rules(head, head.room // SHARE_OF_ROOM) if not _is_in(rule, quoted)
-    ]
+    free = min(head.room // 2, head.room - count_text(summary))
+    chosen = chosen_rules(head, max(head.room // SHARE_OF_ROOM, free))
+    missing = [rule for rule in chosen if not _is_in(rule, quoted)]
     if not missing:
         return summary
     return with_lines(summary, f"## {words(head.language)['rules']}", list(map(_line, missing)))
+
+
+def said_rules(head: Head) -> list[Rule]:
+    """The rules that somebody typed, and that no document lays down."""
+    return [rule for rule in standing_rules(head.originals) if rule.is_said]
+
+
+def lost_rules(rules: Sequence[Rule], summary: str, tail: Sequence[Message]) -> list[str]:
+    """The rules that neither the summary nor the messages behind it say."""
+    kept = _plain("\n".join([summary, *map(text_of, tail)]))
+    return [rule.text for rule in rules if not _is_in(rule, kept)]
 
 
 def chosen_rules(head: Head, room: int) -> list[Rule]:
@@ -206,7 +219,7 @@ def _line(rule: Rule) -> str:
 
 def _is_in(rule: Rule, quoted: str) -> bool:
     # A model may leave out the full stop.
-    return _plain(rule.text).rstrip(".!。！") in quoted
+    return stands_in(_plain(rule.text).rstrip(".!。！"), quoted)
 
 
 def _plain(text: str) -> str:

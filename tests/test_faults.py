@@ -207,17 +207,20 @@ from llm.cli import cli
 from llm.plugins import pm
 from scripted import Plugin, Script
 number, processes = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+def all_are_here(what):
+    here = os.environ["LLM_USER_PATH"]
+    open(os.path.join(here, f"{what}-{number}"), "w").close()
+    while sum(name.startswith(f"{what}-") for name in os.listdir(here)) < processes:
+        time.sleep(0.01)
 class Together(Script):
     def next(self, prompt, key=None):
-        here = os.environ["LLM_USER_PATH"]
-        open(os.path.join(here, f"summarizes-{number}"), "w").close()
-        while sum(name.startswith("summarizes-") for name in os.listdir(here)) < processes:
-            time.sleep(0.01)
+        all_are_here("summarizes")
         return super().next(prompt, key)
 class Alone(Script):
     def next(self, prompt, key=None):
-        # llm itself fails where two processes log at the same moment.
-        self.lock = open(os.path.join(os.environ["LLM_USER_PATH"], "answers"), "w")
+        # llm itself fails where it logs at the moment at which another process writes.
+        all_are_here("answers")
+        self.lock = open(os.path.join(os.environ["LLM_USER_PATH"], "lock"), "w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         return super().next(prompt, key)
 models = Plugin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -139,13 +140,16 @@ def test_what_is_pinned_is_not_quoted_a_second_time() -> None:
 
 
 @given(st.integers(0, 400), st.integers(0, 60))
-def test_rules_never_take_more_than_a_quarter_of_the_room(room: int, number: int) -> None:
+def test_rules_take_a_quarter_of_the_room_and_half_of_it_at_most(room: int, number: int) -> None:
     messages = [llm.user(f"Never touch the branch of station {n}.") for n in range(number)]
     crowded = head(messages, room)
 
+    long = "Prose. " * room
     added = count_text(with_rules("Prose.", crowded)) - count_text("Prose.")
+    beside_long = count_text(with_rules(long, crowded)) - count_text(long)
 
-    assert added <= rules_tokens(crowded) <= room // 4 + 2 or added == 0
+    assert beside_long <= rules_tokens(crowded) + 1 <= room // 4 + 3 or beside_long == 0
+    assert added <= room // 2 + 2
 
 
 def test_where_room_is_short_the_explicit_and_the_latest_rules_stay() -> None:
@@ -215,3 +219,20 @@ def test_an_offline_summary_quotes_a_long_rule_whole() -> None:
     said = [llm.user(rule), llm.assistant(LONG), llm.user("When?"), llm.assistant(LONG)] * 4
 
     assert f'- "{rule}" [13]' in extract(head(said))
+
+
+def test_rules_may_take_what_the_prose_leaves_free_and_what_is_left_out_is_told(
+    talk: Talk, models: Plugin, run: Run
+) -> None:
+    rules = [f"Never touch the branch of station {n}." for n in range(40)]
+    answered = [(rule, LONG.format(place="Ribe", n=n)) for n, rule in enumerate(rules)]
+    talk([*answered, ("When?", LONG), ("And why?", LONG)])
+    models.summer.replies = ["## Goal\nKnow the tides of many places."]
+
+    data = json.loads(run("compact", "-c", "-m", "summer", "--json").stdout)
+
+    quoted = [rule for rule in rules if rule in data["summary"]]
+    lost = [item["value"] for item in data["lost"] if item["kind"] == "rule"]
+    assert quoted == rules[-len(quoted) :] and len(quoted) >= 8
+    assert lost == rules[: -len(quoted)]
+    assert data["values_lost"] == len(data["lost"])
