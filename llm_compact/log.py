@@ -142,6 +142,19 @@ def compacted_as(db: sqlite_utils.Database, tip: str) -> str | None:
     return row["conversation_id"] if row else None
 
 
+def messages_kept(db: sqlite_utils.Database, conversation_id: str) -> int | None:
+    """How many messages stood behind the newest summary of a conversation when it was written."""
+    if not db.table("compactions").exists():
+        return None
+    row = row_of(
+        db,
+        "select messages_kept from compactions where conversation_id = ? "
+        "order by turn_id desc limit 1",
+        conversation_id,
+    )
+    return row["messages_kept"] if row else None
+
+
 def has_conversation(db: sqlite_utils.Database, conversation_id: str) -> bool:
     """Whether the log has a conversation with this id."""
     with migrated(db) as readable:

@@ -129,6 +129,11 @@ def plan_compaction(
     """
     if source.compacted_as and not wishes.again:
         raise AlreadyCompacted(source.compacted_as)
+    if source.is_untouched and wishes == Wishes() and limit is None:
+        raise NothingToCompact(
+            "Nothing was said since this conversation was compacted. Use --keep to keep less, or "
+            "--again for another summary"
+        )
     if wishes.keep and wishes.keep.unit == "%":
         window = window or _window(source.model_id, wishes.keep)
     if wishes.from_original:

@@ -19,6 +19,7 @@ from .errors import ConversationError
 from .log import (
     compacted_as,
     legacy_messages,
+    messages_kept,
     migrated,
     newest_conversation,
     newest_generation,
@@ -64,6 +65,8 @@ class Source:
     "How it counts, by what it reported in the generations before, where its turns say too little."
     pins: tuple[str, ...] = ()
     "What the user wants to keep word for word, here and in the generations before."
+    is_untouched: bool = False
+    "Whether it was compacted, and nothing was said since."
     live: Live | None = None
     "Present if it is not read from the log but going on."
 
@@ -123,6 +126,7 @@ def _read(db: sqlite_utils.Database, conversation_id: str | None) -> Source:
         reported=tuple(reported),
         known=_known(db, row["model"], messages, reported),
         pins=pinned_texts(db, conversation_id),
+        is_untouched=messages_kept(db, conversation_id) == len(history_of(messages).body),
     )
 
 

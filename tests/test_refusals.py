@@ -437,3 +437,19 @@ def test_an_empty_id_from_python_is_not_the_newest_conversation(long_talk: str) 
 
     with pytest.raises(llm_compact.CompactionError, match="No conversation found with id="):
         llm_compact.compact("", model="extractive")
+
+
+def test_what_was_kept_is_not_eaten_by_the_same_command_again(
+    long_talk: str, log: Log, run: Run
+) -> None:
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
+    before = log.rows()
+
+    again = run("compact", "-c", "-m", "extractive")
+
+    assert again.exit_code == 3
+    assert "Nothing was said since this conversation was compacted. Use --keep" in again.stderr
+    assert log.rows() == before
+    assert run("compact", "-c", "-m", "extractive", "--keep", "1x").exit_code == 0
+    assert run("-c", "And now?").exit_code == 0
+    assert run("compact", "-c", "-m", "extractive").exit_code == 0
