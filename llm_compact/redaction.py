@@ -174,8 +174,11 @@ def _is_mixed(value: str) -> bool:
 
 def _is_random(value: str) -> bool:
     """Whether a value can have been made up at random: no word, path, variable or call."""
-    runs = re.findall(r"[A-Za-z0-9]{10,}", value)
-    return any(_is_mixed(run) for run in runs) and not _UUID.fullmatch(value)
+    return _has_random_run(value) and not _UUID.fullmatch(value)
+
+
+def _has_random_run(value: str) -> bool:
+    return any(_is_mixed(run) for run in re.findall(r"[A-Za-z0-9]{10,}", value))
 
 
 def _is_named_token(value: str) -> bool:
@@ -186,6 +189,15 @@ def _is_password(value: str) -> bool:
     """Whether what is called a password is one, and no placeholder, type or variable."""
     is_word = value.isalpha() and (value.islower() or value.istitle())
     return not (is_word or value.isdigit() or _PLACEHOLDER.match(value) or _is_code(value))
+
+
+def _is_mixed_password(value: str) -> bool:
+    return _is_mixed(value) and _is_password(value)
+
+
+def _is_passphrase(value: str) -> bool:
+    """Whether several words are what somebody types, and no sentence about it or label of it."""
+    return len(value.split()) >= 3 and not (_SENTENCE.search(value) or _PLACEHOLDER.match(value))
 
 
 def _is_code(value: str) -> bool:
@@ -200,6 +212,12 @@ _PLACEHOLDER = re.compile(
 )
 # What stands for a value in a program: os.environ, settings.KEY, self.token, /run/secrets/key.
 _CODE = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]\w*)+|[a-z_]+$|[A-Z_]+$|\.{0,2}/|\w+://|\$|\w+\(")
+# What a form says of a password in some language, as opposed to one of several words.
+_SENTENCE = re.compile(
+    r"^[A-Z][a-z]|[.!?:…]$|\b(?i:an?|and|are|as|at|be|by|can|character|field|for|from|has|have|if|in"
+    r"|invalid|is|it|must|new|no|not|of|on|or|password|should|that|the|this|to|user|was|with|your"
+    r"|clave|contraseña|das|de|dein|el|ihr|kennwort|la|le|mot|parola|passwort|senha|wachtwoord)\b",
+)
 
 _BREAK = r"(?:\s|\\[nrt]|\d+[→|:])"
 _KEY_TEXT = "[A-Za-z0-9+/=]"
@@ -237,6 +255,8 @@ _LONG_WORD = re.compile(r"[A-Za-z0-9_+/-]{15}|PRIVATE KEY")
 _ASSIGNED = r"[\\\"'`\]*]{0,4}[ \t]{0,3}(?:=>|:=|={1,3}|:|：)(?:\*\*)?[ \t]{0,3}[\\\"'`*]{0,4}"
 _NO_VALUE = r"\s\"'`\\,;&<>(){}\[\]|"
 _VALUE = rf"([^{_NO_VALUE}]{{5,400}}[^{_NO_VALUE}.:?])"
+
+_PASSWORD = "(?:password|passwd|passwort|passphrase|pwd)"
 
 _KINDS = (
     _Kind("private key", ("-----begin ",), _PRIVATE_KEY),
@@ -293,14 +313,76 @@ _KINDS = (
         is_named=True,
     ),
     _Kind(
+        "token",
+        ("://",),
+        re.compile(r"://([^\s:/@'\"<>]{16,200})@"),
+        _is_named_token,
+        is_named=True,
+    ),
+    # All cookies of a header, whichever of them it is that logs in.
+    _Kind(
+        "cookie",
+        ("cookie",),
+        re.compile(
+            r"cookie(?:[\\\"']{0,2}[ \t]{0,3}:[ \t]{0,3}|(?<=--cookie)[ =])[\\\"']{0,2}"
+            r"[\w.-]{1,64}=([^\s;,\"'\\]{1,4000}"
+            r"(?:;[ ]?[\w.-]{1,64}=[^\s;,\"'\\]{1,4000}){0,50})",
+            re.IGNORECASE,
+        ),
+        _has_random_run,
+        is_named=True,
+    ),
+    _Kind(
         "password",
         ("passw", "passphrase", "pwd"),
         re.compile(
-            rf"(?:password|passwd|passwort|passphrase|pwd)(?:{_ASSIGNED}|[ \t]{{1,3}}(?=\S*\d))"
-            rf"{_VALUE}",
+            rf"{_PASSWORD}(?:{_ASSIGNED}|[ \t]{{1,3}}(?=\S*\d)){_VALUE}",
             re.IGNORECASE,
         ),
         _is_password,
+        is_named=True,
+    ),
+    _Kind(
+        "password",
+        ("passw", "passphrase", "pwd"),
+        re.compile(
+            rf"{_PASSWORD}{_ASSIGNED}(?<=[\"'`])([^\"'`\\\n]{{8,200}})(?=\\?[\"'`])",
+            re.IGNORECASE,
+        ),
+        _is_passphrase,
+        is_named=True,
+    ),
+    # A test runner prints "PASS: TestTides2", "pass: 120ms" and "pass: tests/test_tide1.py".
+    _Kind(
+        "password",
+        ("pass", "pw"),
+        re.compile(
+            r"(?:(?<![\w.-])(?:[Pp]ass|[Pp]w|PW)|(?<=[A-Za-z]_)(?:pass|pw|PASS|PW))"
+            rf"{_ASSIGNED}(?![\d.,:/]+[A-Za-z%]{{0,5}}\b|[\w./-]{{1,100}}\.[a-z]{{2,4}}\b)"
+            rf"{_VALUE}"
+        ),
+        _is_mixed_password,
+        is_named=True,
+    ),
+    # With a port it is an option of "docker run ... mysql".
+    _Kind(
+        "password",
+        ("mysql", "mariadb"),
+        re.compile(
+            r"(?:mysql|mariadb)[\w-]{0,12}[ \t][^\n|;&]{0,100}?(?<=[ \t])-p(?![\d.]*:|\d{1,5}\b)"
+            r"(?:\"([^\"\n]{3,100})\"|'([^'\n]{3,100})'|([^\s\"'`\\|;&)]{3,100}))"
+        ),
+        lambda value: not _PLACEHOLDER.match(value),
+        is_named=True,
+    ),
+    _Kind(
+        "password",
+        ("sshpass",),
+        re.compile(
+            r"sshpass[ \t]{1,3}-p[ \t]{0,3}"
+            r"(?:\"([^\"\n]{3,100})\"|'([^'\n]{3,100})'|([^\s\"'`\\|;&)]{3,100}))"
+        ),
+        lambda value: not _PLACEHOLDER.match(value),
         is_named=True,
     ),
     _Kind(
@@ -325,7 +407,7 @@ _KINDS = (
             r"([!#-&*+\--:=?-Z^-z~]{5,100}[A-Za-z0-9!#$%&*+=@^~])",
             re.IGNORECASE,
         ),
-        lambda value: _is_mixed(value) and _is_password(value),
+        _is_mixed_password,
         is_named=True,
     ),
     _Kind(
@@ -357,7 +439,7 @@ _KINDS = (
         "password",
         ("-u ", "--user "),
         re.compile(r"(?<=\s)(?:-u|--user)\s{1,3}[\"']?[\w.@+-]{1,64}:([^\s\"']{4,200})"),
-        lambda value: _is_mixed(value) and _is_password(value),
+        _is_mixed_password,
         is_named=True,
     ),
 )
