@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -112,8 +113,13 @@ _ALSO = {
     "errors": r"errors?(?: and .*)?",
     "exact_values": r"(?:exact |key )*values",
 }
+# What a model may put all of its summary into.
+_WRAPPER = re.compile(r"(?:summary|record|compaction|answer|response|text|content)", re.IGNORECASE)
 _NUMBERING = re.compile(r"^(?:\d{1,2}|[IVX]{1,4})[.)、]\s*")
-_MARKED = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+# "#Tides" is a tag and "#214" a ticket, where "##Goal" only lacks its blank.
+_MARK = r"(?:#{1,6}(?=\s)|#{2,6}(?=[^\W\d_]|\*\*))"
+_MARKED = re.compile(rf"^ {{0,3}}({_MARK})\s*(.*?)\s*#*\s*$")
+_MARKS = re.compile(rf"^\s*(?:{_MARK}\s*)+")
 _BOLD = re.compile(r"^\s*(?:\d{1,2}[.)]\s*)?(\*\*|__)(?=\S)(.{1,80}?)\1\s*[:：]?\s*$")
 _PLAIN = re.compile(r"^\s*([^.!?。*\-].{1,60}?)\s*[:：]?\s*$")
 _INLINE = re.compile(r"^\s*(?:[-*]\s+)?\*\*(.{2,60}?)\s*[:：]?\*\*\s*[:：]?\s+(\S.*)$")
@@ -142,11 +148,16 @@ SHORTEST_QUOTE = 4
 def read_summary(text: str, language: str) -> Summary:
     """What an answer tells: JSON, Markdown with whatever headings, or plain prose.
 
-    Raises `UnreadableAnswer` for JSON that is none, and `SummarizerError` where it is cut off.
+    Raises `UnreadableAnswer` for JSON that is none or tells something else, and `SummarizerError`
+    where it is cut off.
     """
+    text = _text_in(text)
     data = _json_in(text)
     if data is None:
         return _read_markdown(text, language)
+    wrapped = _wrapped_in(data)
+    if wrapped is not None:
+        return read_summary(wrapped, language)
     known: dict[str, Any] = {}
     other: dict[str, list[str]] = {}
     for key, value in data.items():
@@ -157,26 +168,50 @@ def read_summary(text: str, language: str) -> Summary:
             known[name] = value
         else:
             other[key] = _items(value)
+    if data and not known.keys() - {"language"}:
+        raise UnreadableAnswer("answered with JSON that has none of the sections asked for")
     try:
         return Summary(**known, other={name: items for name, items in other.items() if items})
     except pydantic.ValidationError as ex:
         raise UnreadableAnswer("answered with JSON that can't be read") from ex
 
 
+def _text_in(text: str) -> str:
+    """What a string of JSON says, where the answer is one; else the answer."""
+    bare = text.strip()
+    if len(bare) > 1 and bare[0] == bare[-1] == '"':
+        with suppress(ValueError):
+            return str(json.loads(bare, strict=False))
+    return text
+
+
 def _json_in(text: str) -> dict[str, Any] | None:
-    """The object in an answer, None where the answer is none."""
-    begin = re.search(r"\A(?:[^\n{}#]{0,200}\n)?\s*(?:```\w*\s*)?(?=\{\s*[\"}])", text)
+    """The object in an answer, be it alone in a list; None where the answer is none."""
+    begin = re.search(r"\A(?:[^\n{}#]{0,200}\n)?\s*(?:```\w*\s*)?(?=(?:\[\s*)?\{\s*[\"}])", text)
     if not begin:
         return None
     inside = text[begin.end() :]
-    end = inside.rfind("}")
+    last = "]" if inside[0] == "[" else "}"
+    end = inside.rfind(last)
     try:
         data = json.loads(inside[: end + 1], strict=False)
     except ValueError as ex:
-        if inside.rstrip().rstrip("`").rstrip().endswith("}"):
+        if inside.rstrip().rstrip("`").rstrip().endswith(last):
             raise UnreadableAnswer("answered with JSON that can't be read") from ex
         raise SummarizerError("was cut off in the middle of its answer") from ex
-    return data if isinstance(data, dict) else None
+    if isinstance(data, list) and len(data) == 1:
+        data = data[0]
+    if not isinstance(data, dict):
+        raise UnreadableAnswer("answered with a list of JSON instead of one summary")
+    return data
+
+
+def _wrapped_in(data: Mapping[str, Any]) -> str | None:
+    """The answer that is all there is in an object, under a name such as "summary"."""
+    for name, inside in data.items():
+        if len(data) == 1 and isinstance(inside, str | dict) and _WRAPPER.fullmatch(name):
+            return inside if isinstance(inside, str) else json.dumps(inside)
+    return None
 
 
 def _read_markdown(text: str, language: str) -> Summary:
@@ -451,7 +486,7 @@ def _flat(text: str) -> str:
     lines = [line for line in text.splitlines() if not is_record_line(line)]
     flat = []
     for line, is_code in zip(lines, in_code(lines), strict=True):
-        bare = line if is_code else _UNCLOSED.sub(r"\1", re.sub(r"^\s*#{1,6}\s+", "", line))
+        bare = line if is_code else _UNCLOSED.sub(r"\1", _MARKS.sub("", line))
         if bare.strip() or not line.strip():
             flat.append(bare)
     return "\n".join(flat)

@@ -38,6 +38,8 @@ def head_of(*messages: Message, generation: int = 1) -> Head:
         "## Decisions",
         "# DECISIONS #",
         "###### Decisions:",
+        "##Decisions",
+        "##**Decisions**",
         "## 3. Decisions",
         "## **Key decisions**",
         "## Decisions and their reasons",
@@ -140,7 +142,10 @@ JSON = {
 
 @pytest.mark.parametrize(
     "around",
-    ["{}", "```json\n{}\n```", "```\n{}\n```\n", "Here is the record:\n\n```json\n{}\n```"],
+    [
+        *("{}", "```json\n{}\n```", "```\n{}\n```\n", "Here is the record:\n\n```json\n{}\n```"),
+        *("[{}]", "```json\n[\n{}\n]\n```", '{"summary": {}}'),
+    ],
 )
 def test_json_is_read_whatever_stands_around_it(around: str) -> None:
     summary = read_summary(around.replace("{}", json.dumps(JSON, indent=1)), "en")
@@ -177,14 +182,40 @@ def test_a_field_that_nobody_asked_for_is_kept() -> None:
     }
 
 
-def test_json_that_is_cut_off_is_refused() -> None:
+@pytest.mark.parametrize("begin", ["", "["])
+def test_json_that_is_cut_off_is_refused(begin: str) -> None:
     with pytest.raises(SummarizerError, match="cut off"):
-        read_summary(json.dumps(JSON)[:60], "en")
+        read_summary(begin + json.dumps(JSON)[:60], "en")
 
 
-def test_json_that_is_none_is_told_apart() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"goal": "Tides", "decisions": [oops]}',
+        '[{"goal": "Tides", "decisions": [oops]}]',
+        '[{"goal": "Tides"}, {"goal": "Moon"}]',
+        '{"foo": {"bar": "baz"}}',
+        '{"foo": ["bar"], "language": "English"}',
+        '{"name": "run_command", "arguments": {"command": "ls"}}',
+    ],
+)
+def test_json_that_is_no_summary_is_told_apart(text: str) -> None:
     with pytest.raises(UnreadableAnswer):
-        read_summary('{"goal": "Tides", "decisions": [oops]}', "en")
+        read_summary(text, "en")
+
+
+@pytest.mark.parametrize("form", ["{}", '{"summary": {}}'])
+def test_a_text_in_json_is_read_as_what_it_says(form: str) -> None:
+    told = form.replace("{}", json.dumps('## Goal\nKnow "the" tides.'), 1)
+
+    assert read_summary(told, "en") == Summary(goal='Know "the" tides.')
+    assert read_summary('"High" is said of water, and so is "low"', "en").prose.startswith('"High"')
+
+
+def test_a_ticket_or_a_tag_is_no_heading() -> None:
+    text = "#214 is open.\n##214 is not.\n#tides"
+
+    assert read_summary(text, "en") == Summary(prose=text)
 
 
 def test_a_schema_has_nothing_that_a_provider_may_not_know() -> None:
@@ -280,7 +311,21 @@ def test_whatever_a_model_writes_is_read_or_refused(text: str) -> None:
 
 LINES = st.lists(
     st.sampled_from(
-        ["## Goal", "# Next", "**Done**", "- a", "  - b", "c", "", "```", "~~~", "Errors:", "1. d"]
+        [
+            "## Goal",
+            "# Next",
+            "##Open",
+            "# ##Done",
+            "**Done**",
+            "- a",
+            "  - b",
+            "c",
+            "",
+            "```",
+            "~~~",
+            "Errors:",
+            "1. d",
+        ]
     ),
     max_size=14,
 )
