@@ -67,9 +67,9 @@ _COMMAND_KEYS = frozenset({"command", "cmd", "script"})
 _PLACE_KEY = re.compile(r"(?:.*_)?(?:line|lines|lineno|line_?numbers?|offset|limit|view_range)")
 "The arguments that say which lines of a file."
 _LONGEST_COMMAND = 120
-# "s/old/new/" is no path, and "/old/new" is none of it.
+# "s/old/new/" is no path, and "/old/new" is none of it; "/^these lines/" may stand before it.
 _SUBSTITUTION = re.compile(
-    r"(?<![\w/.-])s([/|#])((?:\\.|(?!\1)[^\\\n])*)\1((?:\\.|(?!\1)[^\\\n])*)\1"
+    r"(?<![\w/.-])(?:/\^[^/\n]{1,60}/)?s([/|#])((?:\\.|(?!\1)[^\\\n])*)\1((?:\\.|(?!\1)[^\\\n])*)\1"
 )
 _BULLETS = re.compile(r"^(?:[-*•] )+")
 
@@ -116,6 +116,8 @@ _NAME = re.compile(
     r"|[A-Za-z]{2,}\d+|_\w*[a-z]\w*",
     re.ASCII,
 )
+_SHORTEST_NAME = 3
+"Characters. The dT of %Y-%m-%dT%H names nothing."
 _DOTTED = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_]\w+)+", re.ASCII)
 _KEBAB = re.compile(r"[A-Za-z]\w*(?:-\w+)+", re.ASCII)
 _FILE = re.compile(
@@ -127,6 +129,8 @@ _FILE = re.compile(
     re.ASCII,
 )
 _PATH = re.compile(r"(?:~|\.{1,2})?(?:/?[\w@.+-]+)(?:/[\w@.+-]+)*/?", re.ASCII)
+_SERVED = re.compile(r"(?:localhost|[\w-]+(?:\.[\w-]+)+):\d{2,5}(?:/[\w@.+~-]+)+/?", re.ASCII)
+"A URL without its scheme: the path alone would begin with the port."
 _DECIMAL = re.compile(r"\d*(?:\.\d+)+")
 _ROOTS = re.compile("etc|tmp|usr|var|opt|home|root|srv|mnt|data|dev|proc|app")
 
@@ -354,12 +358,12 @@ def _names_a_line(start: str) -> bool:
 def _kind(value: str) -> str | None:
     """What kind of exact value this is, if it is one as a whole."""
     if "/" in value:
-        return _kind_of_path(value)
+        return "url" if _SERVED.fullmatch(value) else _kind_of_path(value)
     if "@" in value and _EMAIL.fullmatch(value):
         return "email"
     for kind, pattern in (_KINDS if "-" in value else _UNHYPHENED).items():
         if pattern.fullmatch(value):
-            return kind
+            return None if kind == "name" and len(value) < _SHORTEST_NAME else kind
     return None
 
 

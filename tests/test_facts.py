@@ -49,6 +49,9 @@ from llm_compact.facts import error_lines, exact_values, rank_facts
         ("a population of 1,234,567", ["1,234,567"]),
         ("the log of 2026-03-30T14:05:10.123Z", ["2026-03-30T14:05:10.123Z"]),
         ("timeout=120000 and std::sync", ["120000"]),
+        ("curl localhost:8437/stations/torshavn?day=1", ["localhost:8437/stations/torshavn"]),
+        ("GET api.example:443/a/b/", ["api.example:443/a/b"]),
+        ('strftime("%Y-%m-%dT%H:%M")', []),
         ("a well-known and/or pre-existing path", ["well-known", "and/or", "pre-existing"]),
         ('{"path": "a\\nsrc/b.py\\n"}', ["src/b.py"]),
         ("  12→import os\n  13→x = y_z", ["y_z"]),
@@ -114,7 +117,8 @@ def test_documents_that_tools_print_are_prose_as_well() -> None:
 
 def test_the_parts_of_a_substitution_are_no_path() -> None:
     command = (
-        "sed -i 's/^from/from tidepool/; s/0\\.9\\.3/0.10.0/; s#^limit = 5.0#limit = 12.5#' a.py"
+        "sed -i 's/0\\.9\\.3/0.10.0/; s#^limit = 5.0#limit = 12.5#; "
+        "1,/^from/s/^from/from tidepool/' a.py"
     )
     call = ToolCallPart(name="run", arguments={"command": command})
 
