@@ -151,10 +151,27 @@ _ERROR_CLUES = (
     "cannot find", "错误", "失败", "エラー", "오류",
 )  # fmt: skip
 _NO_ERROR = re.compile(
-    r"\b(?:0|no) (?:errors?|failed|failures)\b|\b(?:errors?|failed):? 0\b", re.IGNORECASE
+    r"\b(?:0|no) (?:errors?|failed|failures)\b|\b(?:errors?|failed):? 0\b|^\s*--- PASS:",
+    re.IGNORECASE,
 )
 # A line of a file that was read or searched, with its number: it may speak of errors, it is none.
 _LISTED_CODE = re.compile(r"(?:[\w./-]+[:-])?\d+(?:→|[:|-]\s|\t)|\s*(?://|#|\*|/\*)")
+# So may a line of one that was read without: "} catch (error: any) {" says what would be done.
+_SOURCE = re.compile(
+    r"""
+    (?:(?:[\w./-]{1,200}[:-])?\d+[:-]|[-+>])?\s*(?:\}\s*)?
+    (?: throw\s+(?:new\s+)?[\w.]+\s*[(;] | raise\s+[\w.]+(?:$|\(|\s+from\b)
+      | return\s+(?:new\s+|await\s+)?[\w.]+!?\( | return\s+[frb]?["'`{[(]
+      | catch\s*[({] | except\b.*:$ | (?:else\s+)?if\b.*[;:{]$
+      | (?:(?:public|private|protected|static|async|export|default|pub)\s+)*
+        (?:def|func|function|fn|class)\s.*[({:]$
+      | (?:(?:const|let|var)\s+)?[\w.]+(?::\s*\w+)?\s+:?=\s.*[)({;]$
+      | (?:[A-Za-z_]\w*\.)*(?:[a-z_]\w*!?|Errorf?|Fatalf?|New)\(\s*[frb]?["'`].*[)({,;]$
+      | [a-z]\w*:\s[\w.]+,$
+    )
+    """,
+    re.VERBOSE,
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _KINDS = {
     "flag": _FLAG,
@@ -400,8 +417,12 @@ def error_lines(text: str) -> list[str]:
         if has_clue(line)
         and _ERROR.search(line)
         and _WORD.search(line)
-        and not (_LISTED_CODE.match(line.strip()) or _NO_ERROR.search(line))
+        and not (_is_source(line.strip()) or _NO_ERROR.search(line))
     ]
+
+
+def _is_source(line: str) -> bool:
+    return bool(_LISTED_CODE.match(line) or _SOURCE.match(line))
 
 
 def _ends(text: str) -> str:

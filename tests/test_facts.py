@@ -202,6 +202,13 @@ def test_one_value_of_a_few_ranks_above_one_of_hundreds() -> None:
         "process finished with exit code 2",
         "cat: tides.txt: No such file or directory",
         "错误: 找不到文件",
+        "KeyError('Nuuk')",
+        "requests.exceptions.ConnectionError('refused')",
+        "connect('127.0.0.1') failed: Permission denied",
+        "return code was bad, error: 7",
+        "if this goes on: error: disk full",
+        "class Tides not found",
+        "time=12:00 level=error msg='panic: no water'",
     ],
 )
 def test_error_lines(line: str) -> None:
@@ -209,7 +216,24 @@ def test_error_lines(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["42→raise ValueError('x')", "src/a.py:7: # error: is raised here", "0 errors", "E  ^^"]
+    "line",
+    [
+        *("42→raise ValueError('x')", "src/a.py:7: # error: is raised here", "0 errors", "E  ^^"),
+        "throw new Error(`Station not found: ${name}`);",
+        "} catch (error: any) {",
+        "raise ValueError('no station')",
+        "raise AttributeError(",
+        "except ValueError:",
+        'return fmt.Errorf("station not found: %s", name)',
+        "this.showError(`Login failed: ${error.message}`);",
+        '- eprintln!("[tides] apply failed: {e}");',
+        't.Errorf("Tide(%q) unexpected error: %v", value, err)',
+        "884-func TestTides_MutualExclusivityError(t *testing.T) {",
+        'error = ValueError("no station")',
+        "if (!station) throw new Error('not found');",
+        "error: StationSchema,",
+        "--- PASS: TestTidesError (0.00s)",
+    ],
 )
 def test_lines_that_only_look_like_errors(line: str) -> None:
     assert error_lines(line) == []
