@@ -19,10 +19,11 @@ _LANGUAGE = (
 _FORM = (
     rf"(?:(?:british |american |plain |simple )?{_LANGUAGE}|utc|gmt|[ap]m\b|local time"
     r"|(?:the )?(?:imperative|present tense|past tense|active voice|first person|third person)"
-    r"|plain (?:text|language)|(?:github )?markdown|latex|json|yaml|html|(?:lower|upper|title)[ -]?case"
+    r"|plain (?:text|language)|(?:github )?markdown|latex|json|yaml|html|(?:lower|upper"
+    r"|title)[ -]?case"
     r"|\w+_case|camel ?case|kebab[- ]case|(?:iso|rfc)\b|yyyy|dd[./-]mm|24[- ]h|metric|si units"
     r"|(?:us )?dollars|euros?|pounds|celsius|kelvin|fahrenheit|kilomet\w+|met(?:er|re)s"
-    r"|bold|italics|full sentences|bullet points|prose|brackets|backticks)"
+    r"|[\w-]+ style|bold|italics|full sentences|bullet points|prose|brackets|backticks)"
 )
 # What there are many of in a talk or a project, so that "each" of them is no single thing.
 _WORK = (
@@ -49,17 +50,20 @@ _DOES = (
 )
 _VERB = (
     r"(?:add|address|append|ask|answer|back up|begin|build|bump|check|cite|comment|commit|confirm"
+    r"|correct"
     r"|create|describe|document|do|double-?check|end|explain|finish|fix|follow|format|get|give"
     r"|include|keep|leave|let|lint|list|make|mark|mention|name|note|number|offer|open|post|prefix"
-    r"|propose|provide|put|quote|read|remind|reply|respond|restart|review|round|run|save|say"
-    r"|show|sign|spell|start|state|stop|suggest|summari[sz]e|tag|tell|test|translate|update|use"
+    r"|propose|provide|put|quote|read|rebase|remind|reply|respond|restart|review|round|run|save|say"
+    r"|show|sign|spell|squash|start|state|stop|suggest|summari[sz]e|tag|tell|test|think|translate"
+    r"|update|use"
     r"|verify|wait|warn|write|don't|do not|never|always|only|stick|stay|avoid)"
 )
 # Things of style that people do without.
 _DISLIKED = (
     r"(?:emojis?|emoticons|comments|jargon|slang|buzzwords|markdown|bullet(?:s| points?)|tables"
     r"|headings|headers|abbreviations|acronyms|apolog\w+|pleasantries|small talk|filler\w*|fluff"
-    r"|preambles?|introductions?|intros?|disclaimers?|caveats|recaps?|closing remarks|flattery"
+    r"|preambles?|explanations?|introductions?|intros?|disclaimers?|caveats|recaps?"
+    r"|closing remarks|flattery"
     r"|semicolons|tabs|trailing \w+|globals|global (?:variables|state)|(?:new |extra )?dependencies"
     r"|(?:third|3rd)[- ]party \w+|external (?:dependencies|libraries|packages|services)"
     r"|frameworks|force[- ]push\w*|direct (?:commits|pushes)|(?:commits|pushes|pushing|merging) "
@@ -85,19 +89,21 @@ _IN_ENGLISH = [
     rf"(?:before|after|on|with|upon|at the \w+ of|in|for|to) {_EACH} {_EVENT}\b.{{0,40}}?,? "
     rf"(?:please |i want |you )?{_VERB}\b",
     rf"(?:before|after) (?:you )?{_DOES}\b.{{0,40}}, (?:please )?{_VERB}\b",
-    rf"{_VERB}\b.{{2,60}} before (?:you )?{_DOES}\b(?! (?:the|to)\b)",
+    rf"{_VERB}\b.{{0,60}} before (?:you )?{_DOES}\b(?! (?:the|to)\b)",
     rf"{_VERB}\b.{{0,40}} (?:whenever|every ?time|each time|any ?time) (?:you|i|we|a|an|the)\b",
     rf"(?:any ?time|every ?time|each time|whenever) (?:you|i|we|a|an)\b.{{3,60}}, (?:please )?"
     rf"{_VERB}\b",
-    rf"(?:when|if|as soon as|once) you (?!(?:are|have|finish|get|can|see|find|know|like|want|ever)\b|\w+ed\b)"
+    rf"(?:when|if|as soon as|once) you (?!(?:are|have|finish|get|can|see|find|know|like|want"
+    rf"|ever)\b|\w+ed\b)"
     rf"\w+ (?!(?:the|to|it|up|them)\b).{{1,50}}, (?:please |then )?(?!let me know){_VERB}\b",
-    r"(?:when|if|where|whenever) (?:you(?:'re| are) )?(?:ever )?(?:in doubt|unsure|uncertain|unclear"
+    r"(?:when|if|where|whenever) (?:you(?:'re| are) )?(?:ever )?(?:in doubt|unsure|uncertain"
+    r"|unclear"
     r"|not (?:sure|certain))\b.{0,40}, \w",
     r"(?:when|if) you (?:don't|do not|can't|cannot) (?:know|find|answer|verify|understand)\b"
     r".{0,40}, (?:just |please )?(?:say|tell|ask|admit|stop|don't|do not)\b",
     r"(?:when|if|as soon as) (?:a|an|any|anything|something)\b.{3,50}, (?:please |then )?"
     r"(?:ask|stop|tell me|say so|let me know|warn|wait|inform)\b",
-    r"(?:when|if|whenever) i (?:say|write|type|ask|paste|mention)\b.{2,60}, (?:i mean\b"
+    r"(?:when|if|whenever) i (?:say|write|type|ask|paste|mention|make|am)\b.{2,60}, (?:i mean\b"
     rf"|(?:please |just )?{_VERB}\b)",
     r"(?:ask|tell|warn|consult|notify|inform|show|check with|let|get|wait|await|seek)\b.{0,40} "
     rf"before (?:(?:you )?{_DOES}\b(?! the\b)|any)",
@@ -114,7 +120,7 @@ _IN_ENGLISH = [
     r"|always|never|prefer|follow|avoid|must|want)\b)",
     # Orders that no step of the work fulfils.
     r"(?:leave|let) (?!(?:me|him|her|us|it|that|this|them)\b).{2,60} (?:alone|be|untouched|intact"
-    r"|unchanged|in peace|as (?:it is|they are|is))[.!]*$",
+    r"|unchanged|in (?:peace|place)|as (?:it is|they are|is))[.!]*$",
     r"keep (?:(?:your |the )?(?:hands|fingers) off|away from|out of)\b",
     r"hands off (?:the|of|my|our|any|everything|\w+[.!]*$)",
     r"stay (?:away from|out of|off) (?:the|my|our|any|all|\w+[.!/]*$)",
@@ -124,6 +130,21 @@ _IN_ENGLISH = [
     r"prefer (?!(?:which|what|not)\b)\w+",
     r"(?:limit|restrict|confine) yourself to\b",
     r"(?:commit|push|save) (?:often|early|regularly|frequently)\b",
+    r"(?:answer|reply|respond|explain)(?: me)? (?:as )?(?:briefly|concisely|formally|directly"
+    r"|politely)\b",
+    r"your (?:[\w-]+ )?(?:answers?|replies|responses|messages|explanations?|tone|code|commits"
+    r"|style)"
+    r" (?:should|must|needs? to|ha(?:s|ve) to)\b",
+    r"[\w-]+ first, (?:then )?\w+(?: \w+)?[.!]*$",
+    r"only (?:ever )?(?:touch|edit|modify|work (?:in|on)) (?!.{0,60}\b(?:lines?|paragraph"
+    r"|sentence|word"
+    r"|first|second|last)\b)\w",
+    r"correct (?:me|my \w+)\b.{0,20} (?:when|if|whenever)\b",
+    r"keep .{2,40} (?:up[- ]to[- ]date|in sync|private|secret|confidential|green|stable)\b",
+    r"(?:ask|take|do|give me|make|send) (?:me )?(?:one|1|two|2) \w+(?: \w+)? at a time\b",
+    r"round (?:(?:all |every )?(?:numbers|amounts|prices|results|figures) )?(?:up |down )?to\b",
+    r"use .{2,40} (?:for|in) (?:all|every|each|any) (?!of\b)\w",
+    r"i(?:'m| am) (?:an? )?[\w -]{3,30}, so (?:please|no|don't|avoid|keep|use|never|always|only)\b",
     r"be (?:more |very |always )?(?:brief|concise|terse|succinct|direct|blunt|formal|informal"
     r"|polite|critical)\b",
     r"(?:don't|do not) be (?:so |too |overly )",
@@ -140,17 +161,19 @@ _IN_ENGLISH = [
     rf"(?!(?:the|an?|my|one|his|her)\b)(?:(?:all|every|each|any|your) )?(?:[\w-]+ )?{_WORK} "
     rf"(?:\w+ )?(?:in|as|with|after|like) "
     rf"(?:{_FORM}|the \w+[.!]*$)",
-    rf"(?:name|call|prefix) (?:(?:all|every|each|any|your|new) )?(?:test |new )?(?:files|tests"
+    r"(?:name|call|prefix) (?:(?:all|every|each|any|your|new) )?(?:test |new )?(?:files|tests"
     r"|branches|variables|functions|commits|classes)\b.{3}",
     rf"(?:start|begin|end|finish|close|open|prefix|sign|format|keep) (?:each|every|all|your) "
     rf"(?:[\w-]+ )?{_WORK}\b.{{3}}",
     rf"(?:put|cite|mark|give|state)\b.{{2,40}} (?:after|before|behind|next to|for) (?:each|every) "
     rf"(?:[\w-]+ )?{_WORK}\b",
     r"(?:put|place) (?:new|every new|all new) \w+ (?:in|into|under|next to|beside)\b",
-    rf"use (?:only )?(?:the )?(?:{_FORM}|(?:metric|imperial|si) (?:system|units)|(?:british|american"
-    r"|uk|us|oxford) (?:english|spelling)|conventional commits|semantic versioning|(?:single|double)"
-    r" quotes|(?:two|four|2|4)[- ]spaces?|type hints|(?:in)?formal (?:language|tone)|active voice"
-    r"|only)\b(?!.{0,60} (?:for|in|to) (?:the|a)\b)",
+    rf"use (?:only )?(?:the )?(?:{_FORM}|(?:metric|imperial|si) (?:system|units)|(?:british"
+    rf"|american"
+    r"|uk|us|oxford) (?:english|spelling)|conventional commits|semantic versioning|(?:single"
+    r"|double)"
+    r" quotes|(?:two|four|2|4)[- ]spaces?|type hints|(?:in)?formal (?:language|tone)|active voice)"
+    r"\b(?!.{0,60} (?:for|in|to) (?:the|a)\b)",
     rf"(?:all |any |your |every |each )?(?:[\w-]+ )?{_WORK} (?:only |always |please )?(?:in|as) "
     rf"(?:the )?{_FORM}\b{_NO_REPORT}",
     r"(?:(?:two|four|2|4)[- ]spaces?|tabs|spaces|(?:single|double) quotes|type hints|docstrings"
@@ -158,30 +181,38 @@ _IN_ENGLISH = [
     rf"|variables)|everywhere|throughout|only|please)\b{_NO_REPORT}",
     r"(?:one|two|three|1|2|3|max(?:imum|\.)?|at most|no more than)(?: \w+)? [\w-]+"
     rf"(?: [\w-]+)? (?:per (?!second|hour|day|week)\w+|at a time)\b{_NO_REPORT}",
-    rf"no {_DISLIKED}(?![\w-]){_NO_REPORT}",
+    rf"no (?:more )?{_DISLIKED}(?![\w-]){_NO_REPORT}",
     rf"[^.,;]{{3,60}}, (?:and )?no {_DISLIKED}(?:, please)?[.!]*$",
     rf"(?:without|with no) {_DISLIKED}(?:,? please)?[.!]*$",
     r"only (?:ever )?(?:the )?(?:standard|stdlib|built-?in|native|open[- ]source|official|public"
-    r"|plain|ascii|metric|short|lower ?case|vanilla|pure|typed|free)\b[\w -]{0,40}(?:, please)?[.!]*$"
-    + _NO_REPORT,
+    r"|plain|ascii|metric|short|lower ?case|vanilla|pure|typed"
+    r"|free)\b[\w -]{0,40}(?:, please)?[.!]*$" + _NO_REPORT,
     # What holds for all of a kind.
-    rf"(?:all|every|each|any|no) (?:[\w-]+ ){{0,2}}{_WORK}(?: [\w-]+){{0,2}} (?:must|ha(?:s|ve) to"
-    r"|should|shall|may|needs? (?:an?|to)|gets? (?:an?|its)|requires? an?"
+    rf"(?:all|every|each|any|no) (?:[\w-]+ ){{0,2}}{_WORK}(?: [\w-]+){{0,2}}"
+    rf" (?:must(?! have \w+[ed]\b)"
+    r"|ha(?:s|ve) to|should|shall|may (?:only|not|never)|needs? (?:an?|to)|gets? (?:an?|its)"
+    r"|requires? an?"
     r"|go(?:es)? (?:in|into|through|under)|belongs? (?:in|to|under)|stays?)\b",
     r"(?:the|our|your|my|all|any) (?:[\w-]+ ){1,3}must (?:stay|remain|not|keep|never|always)\b",
+    rf"(?:[\w-]+ )?{_WORK} must (?:be|start|end|use|follow|contain|include|fit) (?!(?:wrong"
+    rf"|broken|missing"
+    r"|lost|there|here|the|from|some\w*|to blame)\b)\w",
     rf"{_WORK} (?:belong|go) (?:in|into|under)\b",
     r"(?!(?:i|we|it|he|she|they|you|this|that)\b)[\w-]+ (?:never|must|may never) go(?:es)? "
     r"(?:in|into|to|on)\b",
     r"(?:nobody|no one|no-one) (?:but|except|other than) (?:me|i|us)\b",
     r"(?:nobody|no one|nothing|no \w+) (?:gets?|is|are|goes|may|can|should|must|leaves)\b.{3,60} "
     r"(?:without|unless|until) (?:my|i|me|a|asking|review)\b",
-    r"(?!(?:access|request|operation|method|this|that|it|which|he|she|they)\b)[^.,]{3,60} (?:is|are)"
-    r" (?:banned|forbidden|off[- ]limits|taboo|prohibited|a no-go)[.!]*$",
+    r"(?!(?:access|request|operation|method|this|that|it|which|he|she|they)\b)[^.,]{3,60} (?:is"
+    r"|are)"
+    r" (?:banned|forbidden|off[- ]limits|taboo|prohibited|a no-go|read-only)(?: (?:for"
+    r"|to) you)?[.!]*$",
     r"(?:in no case|on no account|at no point|at no time) (?!(?:did|was|were|ha[ds]|have|is|do|does"
     r"|could|would|can)\b)\w",
     # What "you" may, and what "I" and "we" hold.
     r"you(?:'re| are) (?:only (?:allowed|permitted) to|not (?:allowed |permitted |supposed )?to)\b",
-    r"you (?:(?:can|may) only|can't|cannot|can not|may not|mustn't|shouldn't) (?:use|touch|change|access|push|edit"
+    r"you (?:(?:can|may) only|can't|cannot|can not|may not|mustn't|shouldn't) (?:use|touch|change"
+    r"|access|push|edit"
     r"|modify|delete|install|run|write|commit|call|rename|remove|create|add)\b",
     r"you (?:have to|need to|should|are to) (?:ask|keep|stick|follow|respect|adhere|stay|cite)\b",
     r"(?:remember|keep in mind|bear in mind) that (?:[\w'-]+ ){1,4}(?:am|is|are|must|cannot|can't"
@@ -191,6 +222,7 @@ _IN_ENGLISH = [
     r"our (?:[\w-]+ ){0,2}(?:style|conventions?|standard|minimum|policy|limit|rule)\b.{0,30} "
     r"(?:is|are)\b",
     r"we (?:only|always|never) (?:use|support|write|commit|accept|target|merge|deploy|ship|test)\b",
+    r"we (?:deploy|release|merge|commit|push|write|test|meet|ship|work) only\b",
     r"we (?:use|prefer|follow|stick to|avoid|write) .{2,50}(?:\bhere|in this (?:project|repo\w*"
     r"|codebase)|throughout|, not [^,]*|\b(?:instead of|rather than) [^,]*)[.!]*$",
     r"we (?:don't|do not) (?:use|allow|accept|do|write|mock|commit|support) (?!(?:it|that|this|the"
@@ -204,18 +236,21 @@ _IN_ENGLISH = [
     r"i (?:don't|do not|never) want (?:you to (?!(?:feel|be|think|worry|go|get)\b)|any"
     r" (?:more |new |extra )?(?!more\b)\w+s\b)",
     rf"i (?:don't like|do not like|hate|dislike|can't stand|want no) {_DISLIKED}(?![\w-])",
-    r"i (?:always|only) want (?:to|you|the|short|answers)\b|i want (?:you to always|all (?:your |the"
+    r"i (?:always|only) want (?:to|you|the|short|answers)\b|i want (?:you to always|all (?:your "
+    r"|the"
     r" )?(?:answers|replies|responses|dates|times|prices|comments|commits)|every)\b",
 ]
 _IN_OTHERS = [
     # German
-    r"(?:bitte )?(?:führe?|mache?|schreibe?|teste?|prüfe?|zeige?|lass|starte?|aktualisiere?|gib|frage?"
+    r"(?:bitte )?(?:führe?|mache?|schreibe?|teste?|prüfe?|zeige?|lass|starte?|aktualisiere?|gib"
+    r"|frage?"
     r"|sage?|beende?|beginne?|nenne?|füge?|setze?|committe?)\b(?: .{2,60})? (?:nach|vor|bei|zu|mit"
     r"|in|am ende) jede[rmsn]\b",
     r"(?:vor|nach|bei|mit|am (?:ende|anfang)) jede[rmsn] [\w-]+,? .{2,60}",
     r"(?:bitte )?(?:frage?|sage?|warte|zeige?|gib|warne?)\b.{0,40}, bevor du\b",
     r"bevor du\b.{3,50}, (?:bitte |immer )?(?:frag|führ|lass|prüf|zeig|sag|mach|test|lies|schreib)",
-    r"(?:jedes mal|immer),? wenn du\b|sobald du eine?\b|wenn du (?:eine?|sql|code|dir|nicht|unsicher)"
+    r"(?:jedes mal|immer),? wenn du\b|sobald du eine?\b|wenn du (?:eine?|sql|code|dir|nicht"
+    r"|unsicher)"
     r"\b.{2,50}, (?:frag|sag|schreib|verwend|nimm|nutz|benutz)",
     r"(?:jede[rs]?|alle|sämtliche) (?:[\w-]+ ){1,3}(?:braucht|brauchen|muss|müssen|bekommt|soll"
     r"(?:en)?|gehör(?:t|en)) (?:eine?n?|in|auf|nach|zu|mit|\w+ (?:sein|haben|werden|bleiben))\b"
@@ -225,36 +260,46 @@ _IN_OTHERS = [
     r"(?:bitte )?lass(?:en sie)? (?!(?:uns|mich|das|es)\b).{2,50} (?:in ruhe|unverändert|so,? wie"
     r"|wie (?:er|sie|es) ist)",
     r"(?:finger|hände) weg von\b",
-    r"(?:bitte )?(?:halte? dich kurz|(?:duze?|sieze?) mich|sei (?:knapp|direkt|kritisch|förmlich)\b)",
-    r"(?:alle |deine |bitte )?(?:[\w-]*(?:zeiten|kommentare|antworten|nachrichten|namen|preise|daten"
+    r"(?:bitte )?(?:halte? dich kurz|(?:duze?|sieze?) mich|sei (?:knapp|direkt|kritisch"
+    r"|förmlich)\b)",
+    r"(?:alle |deine |bitte )?(?:[\w-]*(?:zeiten|kommentare|antworten|nachrichten|namen|preise"
+    r"|daten"
     r"|texte|docstrings|angaben))(?: \w+)? (?:bitte |immer |nur |stets )*(?:auf|in|als) (?:deutsch"
     r"|englisch|französisch|utc|euro|snake_case|iso|metrisch)\w*[.!]*$",
     r"(?:kommentiere|dokumentiere|schreibe?|antworte)\b.{0,40} (?:auf|in) (?:deutsch|englisch"
     r"|französisch)[.!]*$",
     r"ich (?:bevorzuge|mag keine?|möchte (?:keine?|immer|nur)|will (?:keine?|immer|nur)) \w",
+    r"(?:bitte )?(?:nenne?|verwende|nutze|benutze|erfinde|lösche?|ändere|installiere|schreibe?)"
+    r" (?:\w+ )?"
+    r"(?:keine?n?|nichts)\b",
     # French
     r"(?:commente[zs]?|nomme[zs]?|termine[zs]?|commence[zs]?|teste[zs]?|lance[zs]?|exécute[zs]?"
     r"|écri[st]|écrivez|fais|faites|mets|mettez|montre[zs]?|ajoute[zs]?|donne[zs]?|vérifie[zs]?"
-    r"|cite[zs]?|utilise[zs]?|mets à jour)\b.{0,50} (?:toujours\b|(?:après|avant|à la fin de|à) chaque "
+    r"|cite[zs]?|utilise[zs]?|mets à jour)\b.{0,50} (?:toujours\b|(?:après|avant|à la fin de"
+    r"|à) chaque "
     r"(?:modif\w*|changement|commit|étape|réponse|push|fichier|version|message))",
     r"(?:après|avant|à la fin de|pour|à) chaque (?:modif\w*|changement|commit|étape|réponse|push"
     r"|message)\b.{0,30}, \w",
     r"(?:chaque fois|dès) que (?:tu|vous)\b.{3,60}, \w",
     r"(?:demande|demandez|préviens|prévenez|montre|dis|dites)[- ](?:le[- ])?moi\b.{0,30} avant d",
     r"(?:chaque|toute?s? les?|tout) (?:[\w-]+ ){1,3}(?:doi(?:t|vent)|devra(?:it)?) (?!avoir été)\w",
-    r"(?:laisse[zs]?) .{2,50} (?:tranquille|intacte?s?|tel(?:le)?s? quel(?:le)?s?|comme (?:il|elle))",
+    r"(?:laisse[zs]?) .{2,50} (?:tranquille|intacte?s?|tel(?:le)?s? quel(?:le)?s?|comme (?:il"
+    r"|elle))",
     r"(?:ne |n['’])touche[zs]? (?:pas|à rien|plus)\b",
     r"(?:pas d['’e]|sans |aucun )\W?(?:emojis?|émojis?|commentaires?|jargon|markdown|dépendances?"
     r"|listes?)\b[^.]{0,30}[.!]*$",
-    r"(?:uniquement|seulement|rien que) (?:la |les? )?(?:bibliothèque|modules?|python|api|outils|des"
+    r"(?:uniquement|seulement|rien que) (?:la |les? )?(?:bibliothèque|modules?|python|api|outils"
+    r"|des"
     r" phrases|phrases)\b(?!.{0,60}\b(?:marche|fonctionne|échoue|est|sont))",
     r"(?:toutes? les |tous les |les )?(?:heures|dates|prix|réponses|commentaires|messages de commit"
     r"|noms) (?:toujours )?en (?:utc|français|anglais|euros|iso)\w*[.!]*$",
     r"(?:tutoie|vouvoie|appelle)[zs]?-moi\b(?!.{0,20} (?:demain|quand|plus tard))",
     r"je préfère (?!(?:la|le|les|cette|ce|ça)\b)\w",
     # Spanish
-    r"(?:comenta|documenta|ejecuta|corre|haz|pon|muestra|actualiza|añade|termina|empieza|prueba|cita"
-    r"|revisa|escribe|nombra|usa)\b.{0,50} (?:siempre\b|(?:después de|antes de|tras|en|al final de) "
+    r"(?:comenta|documenta|ejecuta|corre|haz|pon|muestra|actualiza|añade|termina|empieza|prueba"
+    r"|cita"
+    r"|revisa|escribe|nombra|usa)\b.{0,50} (?:siempre\b|(?:después de|antes de|tras|en"
+    r"|al final de) "
     r"cada (?:cambio|commit|paso|respuesta|edición|modificación|push|mensaje|versión))",
     r"(?:antes de|después de|tras|al final de|en) cada (?:cambio|commit|paso|respuesta|edición"
     r"|modificación|push|mensaje)\b.{0,30}, \w",
@@ -262,20 +307,27 @@ _IN_OTHERS = [
     r"(?:pregúntame|avísame|dime|muéstrame|consúltame)\b.{0,30} antes de (?!irte)\w",
     r"(?:cada|tod[oa]s? l[oa]s?|todo|toda) (?:[\w-]+ ){1,3}(?:debe[n]?|necesita[n]? una?|tiene[n]?"
     r" que) \w",
-    r"dej[ae] (?:en paz|intact\w+|tal cual|como está)\b|dej[ae] .{2,50} (?:en paz|intact\w+|tal cual"
+    r"dej[ae] (?:en paz|intact\w+|tal cual|como está)\b|dej[ae] .{2,50} (?:en paz|intact\w+"
+    r"|tal cual"
     r"|como está)",
-    r"(?:sin|nada de|ningún) (?:emojis?|comentarios|jerga|markdown|dependencias|listas)\b[^.]{0,30}[.!]*$",
-    r"(?:solo|sólo|solamente|únicamente) (?:la |los |las )?(?:biblioteca|librería|módulos|python|frases"
+    r"(?:sin|nada de|ningún) (?:emojis?|comentarios|jerga|markdown|dependencias"
+    r"|listas)\b[^.]{0,30}[.!]*$",
+    r"(?:solo|sólo|solamente|únicamente) (?:la |los |las )?(?:biblioteca|librería|módulos|python"
+    r"|frases"
     r"|herramientas)\b(?!.{0,60}\b(?:falla|funciona|es|son|está)n?\b)",
-    r"(?:tod[oa]s l[oa]s |l[oa]s )?(?:horas|fechas|precios|respuestas|comentarios|mensajes de commit"
+    r"(?:tod[oa]s l[oa]s |l[oa]s )?(?:horas|fechas|precios|respuestas|comentarios"
+    r"|mensajes de commit"
     r"|nombres) (?:siempre )?en (?:utc|español|inglés|euros|iso)\w*[.!]*$",
     r"(?:tutéame|trátame de|llámame (?-i:[A-ZÁÉÍÓÚ])|s[eé] (?:breve|concis[oa]|direct[oa]))",
     r"prefiero (?!(?:el|la|los|las|est[ea]|es[ea])\b)\w",
     # Turkish
     r"her \w+(?:ten|tan|den|dan|te|ta|de|da) (?:sonra|önce)?.{2,50}"
     r"(?:çalıştır|yap|güncelle|göster|sor|yaz|ekle|test et)(?:[ıiuü]n)?[.!]*$",
-    r".{2,40}m[ae]dan önce .{2,30}(?:sor|çalıştır|yap|göster|kontrol et|haber ver)(?:[ıiuü]n)?[.!]*$",
-    r"(?:\w+ ){0,3}(?:yanıt|cevap|yorum|açıklama|mesaj|commit)\w* .{0,25}\b(?:türkçe|ingilizce|kısa|net)"
+    r"her \w+[ıiuü]n (?:sonunda|başında|altında|içinde) \w",
+    r".{2,40}m[ae]dan önce .{2,30}(?:sor|çalıştır|yap|göster|kontrol et"
+    r"|haber ver)(?:[ıiuü]n)?[.!]*$",
+    r"(?:\w+ ){0,3}(?:yanıt|cevap|yorum|açıklama|mesaj|commit)\w* .{0,25}\b(?:türkçe|ingilizce"
+    r"|kısa|net)"
     r" (?:ver|yaz|tut)(?:[ıiuü]n)?[.!]*$",
     r"(?:lütfen )?(?:\w+ ){1,4}(?:kullanma|dokunma|silme|yazma|ekleme|değiştirme)(?:y[ıi]n)?,? ?"
     r"(?:lütfen)?[.!]*$",
@@ -298,6 +350,7 @@ _IN_OTHER_SCRIPTS = [
     r"每次(?!都).{1,15}[后前时](?:请|先|要|都|就)(?!.{0,12}(?:报错|崩溃|失败|出错|会|了)).{1,20}$",
     r"(?:如果|若)(?:你)?(?:不确定|不清楚|有疑问|拿不准).{0,10}(?:问|告诉|说)",
     r"(?:不要|别|请勿|切勿)(?:使用|加|写|用)(?:表情|注释|emoji)",
+    r"(?:请)?(?:一次|每次)只(?:能)?(?:问|做|提|改)",
     # Japanese
     r".{1,25}(?:たびに|度に|ごとに|毎に)(?!エラー|落ち|失敗).{1,40}(?:ください|下さい|お願いします|こと|して)[。！]?$",
     r".{1,20}だけ(?:を)?使(?:うこと|ってください|って下さい|用すること|用してください)[。！]?$",
@@ -307,12 +360,14 @@ _IN_OTHER_SCRIPTS = [
     r"(?:回答|返答|返事|説明|コメント|コミットメッセージ|文章|時刻|日付|変数名)は.{1,20}"
     r"(?:で(?:お願いします|書くこと|統一)|にして|ください|こと)",
     r"(?:わからない|不明な|迷った|不確かな)(?:場合|時|とき|点).{1,30}(?:ください|下さい|こと)[。！]?$",
+    r".{1,20}(?:一つ|ひとつ|1つ)ずつ.{0,20}(?:ください|お願いします|こと|して)[。！]?$",
     # Korean
     r".{1,25}때마다 .{1,40}(?:세요|십시오|줘|주라|할 것|해라)[.!]?$",
     r"(?:답변|대답|응답|설명|주석|커밋 메시지|문서|시간|날짜|변수명?)[은는도] .{1,25}"
     r"(?:세요|십시오|줘|할 것|해라)[.!]?$",
     r".{1,20}만 (?:사용|써|쓰)(?:하세요|해 ?주세요|해줘|할 것|세요|줘| ?주세요)[.!]?$",
     r".{1,20}(?:하|기|삭제|커밋|푸시|배포) ?전에(?:는)? .{1,30}(?:세요|십시오|줘|할 것)[.!]?$",
+    r".{0,20}(?:하나씩|한 번에 하나).{0,20}(?:세요|줘|할 것)[.!]?$",
     r".{2,30} 금지(?:입니다|다|야)?[.!]?$",
     r".{1,20}(?:이?라고) 불러",
     r"(?:존댓말|반말|높임말)[을로]? .{0,10}(?:세요|줘|해)[.!]?$",
