@@ -62,7 +62,8 @@ _WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]{2,}")
 _RULES = {
     "en": r"(?:^|[:;,] ?(?:and |but )?|\d[.)] |\b(?:please|should|must|to) )"
     r"(?:never|never,? ever|always|don't ever|under no circumstances) (?!(?:ever|been|had|seen"
-    r"|heard|a|the|in|at|mind|happy|glad|here|there|on|good|great|nice|fun|love[ds]?|know|knew|wanted)\b|\w+(?:ing|ed)\b)\w"
+    r"|heard|a|the|in|at|mind|happy|glad|here|there|on|good|great|nice|fun|love[ds]?|know|knew"
+    r"|wanted|thought|said|felt)\b|\w+(?:ing|ed)\b)\w"
     r"|(?:^|[:;] ?|\d[.)] )(?:(?:please|and|also|but|so|remember|note|important)[,:]? )*"
     r"(?:(?:don't|do not) (?!(?:know|think|want|need|have|see|understand|worry|bother|mind|care"
     r"|give up|get (?:discouraged|me wrong)|forget(?!.* (?:every|each|before|after|when)))\b)"

@@ -54,7 +54,8 @@ _VERB = (
     r"|create|describe|document|do|double-?check|end|explain|finish|fix|follow|format|get|give"
     r"|include|keep|leave|let|lint|list|make|mark|mention|name|note|number|offer|open|post|prefix"
     r"|propose|provide|put|quote|read|rebase|remind|reply|respond|restart|review|round|run|save|say"
-    r"|show|sign|spell|squash|start|state|stop|suggest|summari[sz]e|tag|tell|test|think|translate"
+    r"|show|sign|spell|squash|start|state|stop|suggest|summari[sz]e|take|tag|tell|test|think"
+    r"|translate"
     r"|update|use"
     r"|verify|wait|warn|write|don't|do not|never|always|only|stick|stay|avoid)"
 )
@@ -94,7 +95,7 @@ _IN_ENGLISH = [
     rf"(?:any ?time|every ?time|each time|whenever) (?:you|i|we|a|an)\b.{{3,60}}, (?:please )?"
     rf"{_VERB}\b",
     rf"(?:when|if|as soon as|once) you (?!(?:are|have|finish|get|can|see|find|know|like|want"
-    rf"|ever)\b|\w+ed\b)"
+    rf"|ever)\b|(?!need)\w+ed\b)"
     rf"\w+ (?!(?:the|to|it|up|them)\b).{{1,50}}, (?:please |then )?(?!let me know){_VERB}\b",
     r"(?:when|if|where|whenever) (?:you(?:'re| are) )?(?:ever )?(?:in doubt|unsure|uncertain"
     r"|unclear"
@@ -120,7 +121,7 @@ _IN_ENGLISH = [
     r"|always|never|prefer|follow|avoid|must|want)\b)",
     # Orders that no step of the work fulfils.
     r"(?:leave|let) (?!(?:me|him|her|us|it|that|this|them)\b).{2,60} (?:alone|be|untouched|intact"
-    r"|unchanged|in (?:peace|place)|as (?:it is|they are|is))[.!]*$",
+    r"|unchanged|in (?:peace|place)|as (?:it is|they are|is)|where (?:it is|they are))[.!]*$",
     r"keep (?:(?:your |the )?(?:hands|fingers) off|away from|out of)\b",
     r"hands off (?:the|of|my|our|any|everything|\w+[.!]*$)",
     r"stay (?:away from|out of|off) (?:the|my|our|any|all|\w+[.!/]*$)",
@@ -130,7 +131,8 @@ _IN_ENGLISH = [
     r"prefer (?!(?:which|what|not)\b)\w+",
     r"(?:limit|restrict|confine) yourself to\b",
     r"(?:commit|push|save) (?:often|early|regularly|frequently)\b",
-    r"(?:answer|reply|respond|explain)(?: me)? (?:as )?(?:briefly|concisely|formally|directly"
+    r"(?:answer|reply|respond|explain|speak|write|talk)(?: me)? (?:as )?(?:plainly|simply|briefly"
+    r"|concisely|formally|directly"
     r"|politely)\b",
     r"your (?:[\w-]+ )?(?:answers?|replies|responses|messages|explanations?|tone|code|commits"
     r"|style)"
@@ -144,6 +146,31 @@ _IN_ENGLISH = [
     r"(?:ask|take|do|give me|make|send) (?:me )?(?:one|1|two|2) \w+(?: \w+)? at a time\b",
     r"round (?:(?:all |every )?(?:numbers|amounts|prices|results|figures) )?(?:up |down )?to\b",
     r"use .{2,40} (?:for|in) (?:all|every|each|any) (?!of\b)\w",
+    rf"(?:{_FORM}|metric|imperial|british|american)(?: [\w-]+){{0,2}}(?: only|, please)[.!]*$",
+    r"(?:[^.,;]{3,60},? )?(?:until i say|hold off (?:on|with))\b(?=.{0,40}$)",
+    r"whatever (?:happens|you do),? (?:don't|do not|never|always|keep|please)\b",
+    r"(?:it|everything|\w+|the [\w-]+) (?:must|ha(?:s|ve) to|should) .{3,60} at all times\b",
+    r"(?:i|we|this|the|my|our)\b[^,]{3,60}, so (?:please )?(?:answer|reply|respond|speak|write|use"
+    r"|explain) (?!(?:the|this|that|another|it|me|to)\b)\w",
+    r"use (?:at most|no more than|a maximum of|up to)\b",
+    r"[^.,;]{3,80} per (?:answer|reply|response|message|commit|function|sentence|paragraph"
+    r"|chapter)[.!]*$" + _NO_REPORT,
+    r"only (?:commit|push|merge|deploy|answer|reply|run|use|delete|install|change|ask|edit|add"
+    r"|write)\b"
+    r".{0,50} (?:when|if|after|once|with my|on request)\b",
+    r"assume (?:that )?(?:i|we|the (?:reader|user|audience)|python|node|windows|linux|mac\w*"
+    r"|ubuntu)\b",
+    rf"(?:log|comment|think|document|report|name things) in {_LANGUAGE}\b",
+    rf"{_VERB}\b.{{0,60}} (?:every|each|any|all) (?:new|future|further|bug ?fix)\b",
+    r"(?:test|check|document|review|confirm|announce) every (?:single )?(?:change|commit|edit|fix"
+    r"|bug ?fix|release|public|new)\b",
+    r"refer to .{2,40} as\b",
+    r"(?:everything|anything|whatever) (?:you|we) \w+ (?:must|should|has to|needs to)\b",
+    r"no (?!(?:errors?|changes?|failures?|problems?|differences?|outputs?|results?|ideas?|warnings?"
+    r"|issues?|tests?|bugs?|mentions?|match(?:es)?|such|progress|news)\b)[\w -]{3,40} (?:in"
+    r"|outside|on)"
+    r" (?:the )?(?:tests?|code|answers?|replies|comments|docs|commits?|production|main"
+    r"|master)[.!]*$",
     r"i(?:'m| am) (?:an? )?[\w -]{3,30}, so (?:please|no|don't|avoid|keep|use|never|always|only)\b",
     r"be (?:more |very |always )?(?:brief|concise|terse|succinct|direct|blunt|formal|informal"
     r"|polite|critical)\b",
@@ -210,7 +237,8 @@ _IN_ENGLISH = [
     r"(?:in no case|on no account|at no point|at no time) (?!(?:did|was|were|ha[ds]|have|is|do|does"
     r"|could|would|can)\b)\w",
     # What "you" may, and what "I" and "we" hold.
-    r"you(?:'re| are) (?:only (?:allowed|permitted) to|not (?:allowed |permitted |supposed )?to)\b",
+    r"you(?:'re| are) (?:only (?:allowed|permitted) to|(?:not (?:allowed |permitted "
+    r"|supposed )?)?to(?! blame))\b",
     r"you (?:(?:can|may) only|can't|cannot|can not|may not|mustn't|shouldn't) (?:use|touch|change"
     r"|access|push|edit"
     r"|modify|delete|install|run|write|commit|call|rename|remove|create|add)\b",
@@ -235,7 +263,8 @@ _IN_ENGLISH = [
     r"(?:answers|replies|responses|explanations)\b",
     r"i (?:don't|do not|never) want (?:you to (?!(?:feel|be|think|worry|go|get)\b)|any"
     r" (?:more |new |extra )?(?!more\b)\w+s\b)",
-    rf"i (?:don't like|do not like|hate|dislike|can't stand|want no) {_DISLIKED}(?![\w-])",
+    rf"i (?:(?:don't|do not) (?:like|need|want)(?: any)?|hate|dislike|can't stand"
+    rf"|want no) {_DISLIKED}(?![\w-])",
     r"i (?:always|only) want (?:to|you|the|short|answers)\b|i want (?:you to always|all (?:your "
     r"|the"
     r" )?(?:answers|replies|responses|dates|times|prices|comments|commits)|every)\b",
@@ -359,6 +388,7 @@ _IN_OTHER_SCRIPTS = [
     r".{1,25}(?:と呼んで|呼び捨てに)",
     r"(?:回答|返答|返事|説明|コメント|コミットメッセージ|文章|時刻|日付|変数名)は.{1,20}"
     r"(?:で(?:お願いします|書くこと|統一)|にして|ください|こと)",
+    r"(?:敬語|丁寧語|タメ口|標準語|日本語|英語)で(?:話して|答えて|返事して|回答して)",
     r"(?:わからない|不明な|迷った|不確かな)(?:場合|時|とき|点).{1,30}(?:ください|下さい|こと)[。！]?$",
     r".{1,20}(?:一つ|ひとつ|1つ)ずつ.{0,20}(?:ください|お願いします|こと|して)[。！]?$",
     # Korean
@@ -367,6 +397,7 @@ _IN_OTHER_SCRIPTS = [
     r"(?:세요|십시오|줘|할 것|해라)[.!]?$",
     r".{1,20}만 (?:사용|써|쓰)(?:하세요|해 ?주세요|해줘|할 것|세요|줘| ?주세요)[.!]?$",
     r".{1,20}(?:하|기|삭제|커밋|푸시|배포) ?전에(?:는)? .{1,30}(?:세요|십시오|줘|할 것)[.!]?$",
+    r"모든 (?:답변|대답|커밋|함수|코드|주석|시간|날짜)\w*[ ].{1,30}(?:세요|줘|할 것)[.!]?$",
     r".{0,20}(?:하나씩|한 번에 하나).{0,20}(?:세요|줘|할 것)[.!]?$",
     r".{2,30} 금지(?:입니다|다|야)?[.!]?$",
     r".{1,20}(?:이?라고) 불러",
