@@ -66,7 +66,7 @@ _RULES = {
     r"|wanted|thought|said|felt)\b|\w+(?:ing|ed)\b)\w"
     r"|(?:^|[:;] ?|\d[.)] )(?:(?:please|and|also|but|so|remember|note|important)[,:]? )*"
     r"(?:(?:don't|do not) (?!(?:know|think|want|need|have|see|understand|worry|bother|mind|care"
-    r"|give up|get (?:discouraged|me wrong)|forget(?!.* (?:every|each|before|after|when)))\b)"
+    r"|like|give up|get (?:discouraged|me wrong)|forget(?!.* (?:every|each|before|after|when)))\b)"
     r"|(?:make sure|only (?:ever |use )|use only(?! the (?:first|second|last)\b)|avoid|stick to"
     r"|(?:answer|reply|respond|speak|talk)\b.{0,20} in"
     r"|write (?:(?:it|everything|all|your|comments?|commit messages|docs?|tests?)\b.{0,20} )?in)\b)"

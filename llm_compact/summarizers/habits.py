@@ -45,7 +45,7 @@ _EVENT = (
 )
 _DOES = (
     r"(?:commit|push|merg|deploy|delet|remov|chang|edit|modify|install|releas|publish|send|mak"
-    r"|touch|refactor|renam|add|overwrit|run|writ|answer|reply|start coding|cod|implement|us|call"
+    r"|touch|refactor|renam|add|overwrit|run|writ|answer|reply|start coding|cod|implement|us"
     r"|creat|drop|execut|upload|shar|mov)(?:e|t?t?ing|n?n?ing|p?p?ing|ing)?"
 )
 _VERB = (
@@ -89,14 +89,15 @@ _IN_ENGLISH = [
     rf"{_VERB}\b.{{0,80}}\b(?:after|before|with|on|at the \w+ of|in|for) {_EACH}? ?\b{_EVENT}\b",
     rf"(?:before|after|on|with|upon|at the \w+ of|in|for|to) {_EACH} {_EVENT}\b.{{0,40}}?,? "
     rf"(?:please |i want |you )?{_VERB}\b",
-    rf"(?:before|after) (?:you )?{_DOES}\b.{{0,40}}, (?:please )?{_VERB}\b",
+    rf"(?:before|after) (?:you )?{_DOES}\b(?! (?:the|it|to)\b).{{0,40}}, (?:please )?{_VERB}\b",
     rf"{_VERB}\b.{{0,60}} before (?:you )?{_DOES}\b(?! (?:the|to)\b)",
     rf"{_VERB}\b.{{0,40}} (?:whenever|every ?time|each time|any ?time) (?:you|i|we|a|an|the)\b",
     rf"(?:any ?time|every ?time|each time|whenever) (?:you|i|we|a|an)\b.{{3,60}}, (?:please )?"
     rf"{_VERB}\b",
-    rf"(?:when|if|as soon as|once) you (?!(?:are|have|finish|get|can|see|find|know|like|want"
-    rf"|ever)\b|(?!need)\w+ed\b)"
+    rf"(?:when|if|as soon as|once) you (?!(?:are|have|finish|get|can|see|find|know|like|want|ever"
+    rf"|need)\b|\w+ed\b)"
     rf"\w+ (?!(?:the|to|it|up|them)\b).{{1,50}}, (?:please |then )?(?!let me know){_VERB}\b",
+    r"if you need .{2,50}, (?:please )?ask\b",
     r"(?:when|if|where|whenever) (?:you(?:'re| are) )?(?:ever )?(?:in doubt|unsure|uncertain"
     r"|unclear"
     r"|not (?:sure|certain))\b.{0,40}, \w",
@@ -120,58 +121,65 @@ _IN_ENGLISH = [
     rf"(?:please )?(?:{_VERB}|you(?:'re| are) (?:my|an?)\b|(?:we|you|i) (?:use|don't|do not|only"
     r"|always|never|prefer|follow|avoid|must|want)\b)",
     # Orders that no step of the work fulfils.
-    r"(?:leave|let) (?!(?:me|him|her|us|it|that|this|them)\b).{2,60} (?:alone|be|untouched|intact"
+    r"(?:leave|let) (?!(?:me|him|her|us|it|that|this|them)\b).{2,60} (?:alone|untouched|intact"
     r"|unchanged|in (?:peace|place)|as (?:it is|they are|is)|where (?:it is|they are))[.!]*$",
     r"keep (?:(?:your |the )?(?:hands|fingers) off|away from|out of)\b",
     r"hands off (?:the|of|my|our|any|everything|\w+[.!]*$)",
     r"stay (?:away from|out of|off) (?:the|my|our|any|all|\w+[.!/]*$)",
-    r"(?:stop|quit|cease) (?!(?:worry|kidd|be|cry|jok)ing)\w+ing\b(?! (?:the|it|here)\b)",
+    r"(?:stop|quit|cease) (?!(?:worry|kidd|be|cry|jok|laugh)ing)\w+ing\b(?! (?:the|it|here)\b)",
     rf"(?:skip|omit|drop|spare me|leave out|cut) (?:the |all |any |your )?{_DISLIKED}\b",
     r"refrain from\b",
     r"prefer (?!(?:which|what|not)\b)\w+",
     r"(?:limit|restrict|confine) yourself to\b",
     r"(?:commit|push|save) (?:often|early|regularly|frequently)\b",
-    r"(?:answer|reply|respond|explain|speak|write|talk)(?: me)? (?:as )?(?:plainly|simply|briefly"
+    r"(?:answer|reply|respond|explain|speak)(?: me)? (?:as )?(?:plainly|simply|briefly"
     r"|concisely|formally|directly"
     r"|politely)\b",
     r"your (?:[\w-]+ )?(?:answers?|replies|responses|messages|explanations?|tone|code|commits"
     r"|style)"
-    r" (?:should|must|needs? to|ha(?:s|ve) to)\b",
-    r"[\w-]+ first, (?:then )?\w+(?: \w+)?[.!]*$",
+    r" (?:should|must(?! (?:have|be (?:wrong|broken|right|old|fine|good))\b)|needs? to|ha(?:s"
+    r"|ve) to)\b",
+    r"(?:tests?|code|docs?|ask|plan|answers?|questions?|read|think|types?|design|specs?) first,"
+    r" (?:then )?\w+(?: \w+)?[.!]*$",
     r"only (?:ever )?(?:touch|edit|modify|work (?:in|on)) (?!.{0,60}\b(?:lines?|paragraph"
     r"|sentence|word"
     r"|first|second|last)\b)\w",
     r"correct (?:me|my \w+)\b.{0,20} (?:when|if|whenever)\b",
     r"keep .{2,40} (?:up[- ]to[- ]date|in sync|private|secret|confidential|green|stable)\b",
-    r"(?:ask|take|do|give me|make|send) (?:me )?(?:one|1|two|2) \w+(?: \w+)? at a time\b",
-    r"round (?:(?:all |every )?(?:numbers|amounts|prices|results|figures) )?(?:up |down )?to\b",
+    r"(?:ask|take|do|give me|make|send) (?:me )?(?:one|1|two|2) \w+(?: \w+)? at a time\b(?! when)",
+    r"round (?:(?:all |every )?(?:numbers|amounts|prices|results|figures) )?(?:up |down )?to"
+    r" (?:\d|one|two|three|full|whole|zero|the nearest (?:\w+ )?(?:cent|integer|ten|hundred|euro"
+    r"|percent))\b",
     r"use .{2,40} (?:for|in) (?:all|every|each|any) (?!of\b)\w",
     rf"(?:{_FORM}|metric|imperial|british|american)(?: [\w-]+){{0,2}}(?: only|, please)[.!]*$",
     r"(?:[^.,;]{3,60},? )?(?:until i say|hold off (?:on|with))\b(?=.{0,40}$)",
     r"whatever (?:happens|you do),? (?:don't|do not|never|always|keep|please)\b",
-    r"(?:it|everything|\w+|the [\w-]+) (?:must|ha(?:s|ve) to|should) .{3,60} at all times\b",
+    r"(?:it|everything|\w+|the [\w-]+) (?:must|ha(?:s|ve) to|should)"
+    r" (?!have\b).{3,60} at all times\b",
     r"(?:i|we|this|the|my|our)\b[^,]{3,60}, so (?:please )?(?:answer|reply|respond|speak|write|use"
     r"|explain) (?!(?:the|this|that|another|it|me|to)\b)\w",
-    r"use (?:at most|no more than|a maximum of|up to)\b",
+    r"use (?:at most|no more than|a maximum of)\b",
     r"[^.,;]{3,80} per (?:answer|reply|response|message|commit|function|sentence|paragraph"
     r"|chapter)[.!]*$" + _NO_REPORT,
-    r"only (?:commit|push|merge|deploy|answer|reply|run|use|delete|install|change|ask|edit|add"
+    r"only (?:commit|push|merge|deploy|answer|reply|use|delete|install|change|ask|edit|add"
     r"|write)\b"
     r".{0,50} (?:when|if|after|once|with my|on request)\b",
-    r"assume (?:that )?(?:i|we|the (?:reader|user|audience)|python|node|windows|linux|mac\w*"
+    r"assume (?:that )?(?:i(?:'m| am)|we(?:'re| are)|the (?:reader|user|audience)|python|node"
+    r"|windows|linux|mac\w*"
     r"|ubuntu)\b",
     rf"(?:log|comment|think|document|report|name things) in {_LANGUAGE}\b",
     rf"{_VERB}\b.{{0,60}} (?:every|each|any|all) (?:new|future|further|bug ?fix)\b",
     r"(?:test|check|document|review|confirm|announce) every (?:single )?(?:change|commit|edit|fix"
     r"|bug ?fix|release|public|new)\b",
-    r"refer to .{2,40} as\b",
+    r"refer to .{2,40} as (?!(?:needed|in|soon|long|you|it)\b)\w",
     r"(?:everything|anything|whatever) (?:you|we) \w+ (?:must|should|has to|needs to)\b",
     r"no (?!(?:errors?|changes?|failures?|problems?|differences?|outputs?|results?|ideas?|warnings?"
     r"|issues?|tests?|bugs?|mentions?|match(?:es)?|such|progress|news)\b)[\w -]{3,40} (?:in"
     r"|outside|on)"
     r" (?:the )?(?:tests?|code|answers?|replies|comments|docs|commits?|production|main"
     r"|master)[.!]*$",
-    r"i(?:'m| am) (?:an? )?[\w -]{3,30}, so (?:please|no|don't|avoid|keep|use|never|always|only)\b",
+    r"i(?:'m| am) (?:an? )?[\w -]{3,30}, so (?:please )?(?:avoid|keep|never|always|no \w+ (?:in"
+    r"|for) (?:any|all))\b",
     r"be (?:more |very |always )?(?:brief|concise|terse|succinct|direct|blunt|formal|informal"
     r"|polite|critical)\b",
     r"(?:don't|do not) be (?:so |too |overly )",
@@ -187,9 +195,9 @@ _IN_ENGLISH = [
     rf"(?:give|show|write|format|state|express|put|spell|report|print|keep|name) (?:me )?"
     rf"(?!(?:the|an?|my|one|his|her)\b)(?:(?:all|every|each|any|your) )?(?:[\w-]+ )?{_WORK} "
     rf"(?:\w+ )?(?:in|as|with|after|like) "
-    rf"(?:{_FORM}|the \w+[.!]*$)",
+    rf"{_FORM}",
     r"(?:name|call|prefix) (?:(?:all|every|each|any|your|new) )?(?:test |new )?(?:files|tests"
-    r"|branches|variables|functions|commits|classes)\b.{3}",
+    r"|branches|variables|functions|commits|classes) (?!(?:that|which|in|with|for|from)\b).{3}",
     rf"(?:start|begin|end|finish|close|open|prefix|sign|format|keep) (?:each|every|all|your) "
     rf"(?:[\w-]+ )?{_WORK}\b.{{3}}",
     rf"(?:put|cite|mark|give|state)\b.{{2,40}} (?:after|before|behind|next to|for) (?:each|every) "
@@ -241,17 +249,20 @@ _IN_ENGLISH = [
     r"|supposed )?)?to(?! blame))\b",
     r"you (?:(?:can|may) only|can't|cannot|can not|may not|mustn't|shouldn't) (?:use|touch|change"
     r"|access|push|edit"
-    r"|modify|delete|install|run|write|commit|call|rename|remove|create|add)\b",
-    r"you (?:have to|need to|should|are to) (?:ask|keep|stick|follow|respect|adhere|stay|cite)\b",
+    r"|modify|delete|install|run|write|commit|call|rename|remove|create|add)\b(?! (?:that|this"
+    r"|it)\b)",
+    r"you (?:have to|need to|should|are to) (?:ask|keep|stick|follow|respect|adhere|cite|stay"
+    r" (?:under|below|within|in|on))\b",
     r"(?:remember|keep in mind|bear in mind) that (?:[\w'-]+ ){1,4}(?:am|is|are|must|cannot|can't"
     r"|don't|doesn't|has to|have to|needs?|uses?|prefers?|only|runs?)\b",
     r"note that .{3,60} (?:must|never|may only|should)\b",
     rf"remember to (?!stay\b){_VERB}\b",
     r"our (?:[\w-]+ ){0,2}(?:style|conventions?|standard|minimum|policy|limit|rule)\b.{0,30} "
-    r"(?:is|are)\b",
+    r"(?:is|are) (?-i:[A-Z\d]|to |that |at )",
     r"we (?:only|always|never) (?:use|support|write|commit|accept|target|merge|deploy|ship|test)\b",
-    r"we (?:deploy|release|merge|commit|push|write|test|meet|ship|work) only\b",
-    r"we (?:use|prefer|follow|stick to|avoid|write) .{2,50}(?:\bhere|in this (?:project|repo\w*"
+    r"we (?:deploy|release|merge|commit|push|write|test|meet|ship|work) only (?:on|in|at|to|with"
+    r"|from|after|when)\b",
+    r"we (?:use|prefer|follow|stick to|avoid) .{2,50}(?:\bhere|in this (?:project|repo\w*"
     r"|codebase)|throughout|, not [^,]*|\b(?:instead of|rather than) [^,]*)[.!]*$",
     r"we (?:don't|do not) (?:use|allow|accept|do|write|mock|commit|support) (?!(?:it|that|this|the"
     r"|any more|anymore|much|a lot)\b)[\w-]+(?: [\w-]+){0,2}(?: here)?[.!]*$",
@@ -265,9 +276,11 @@ _IN_ENGLISH = [
     r" (?:more |new |extra )?(?!more\b)\w+s\b)",
     rf"i (?:(?:don't|do not) (?:like|need|want)(?: any)?|hate|dislike|can't stand"
     rf"|want no) {_DISLIKED}(?![\w-])",
-    r"i (?:always|only) want (?:to|you|the|short|answers)\b|i want (?:you to always|all (?:your "
+    r"i (?:always|only) want (?:to (?:see|know|have|be (?:asked|told))|you|the|short|answers)\b"
+    r"|i want (?:you to always|all (?:your "
     r"|the"
-    r" )?(?:answers|replies|responses|dates|times|prices|comments|commits)|every)\b",
+    r" )?(?:answers|replies|responses|dates|times|prices|comments|commits)|every (?:answer|reply"
+    r"|response|commit|function|change))\b",
 ]
 _IN_OTHERS = [
     # German
@@ -275,7 +288,9 @@ _IN_OTHERS = [
     r"|frage?"
     r"|sage?|beende?|beginne?|nenne?|füge?|setze?|committe?)\b(?: .{2,60})? (?:nach|vor|bei|zu|mit"
     r"|in|am ende) jede[rmsn]\b",
-    r"(?:vor|nach|bei|mit|am (?:ende|anfang)) jede[rmsn] [\w-]+,? .{2,60}",
+    r"(?:vor|nach|bei|mit|am (?:ende|anfang)) jede[rmsn] (?:[\w-]*(?:commit|push|änderung|antwort"
+    r"|schritt|merge|release|nachricht|kapitel|aufgabe|deployment|löschen))s?"
+    r" (?!.{0,60}\b(?:stürzt|schlägt|kommt|gibt|wird|ist|war|fehlt)\b).{2,60}",
     r"(?:bitte )?(?:frage?|sage?|warte|zeige?|gib|warne?)\b.{0,40}, bevor du\b",
     r"bevor du\b.{3,50}, (?:bitte |immer )?(?:frag|führ|lass|prüf|zeig|sag|mach|test|lies|schreib)",
     r"(?:jedes mal|immer),? wenn du\b|sobald du eine?\b|wenn du (?:eine?|sql|code|dir|nicht"
@@ -284,7 +299,8 @@ _IN_OTHERS = [
     r"(?:jede[rs]?|alle|sämtliche) (?:[\w-]+ ){1,3}(?:braucht|brauchen|muss|müssen|bekommt|soll"
     r"(?:en)?|gehör(?:t|en)) (?:eine?n?|in|auf|nach|zu|mit|\w+ (?:sein|haben|werden|bleiben))\b"
     r"(?! (?:paar|sekunde|minute|weile))",
-    r"(?:bitte )?(?:nur|ausschließlich|kein\w*|nichts)\b.{2,60} (?:verwenden|benutzen|nutzen|ändern"
+    r"(?:bitte )?(?:nur|ausschließlich|kein\w*|nichts)\b(?! dies).{2,60} (?:verwenden|benutzen"
+    r"|nutzen|ändern"
     r"|anfassen|löschen|schreiben|pushen|committen|bearbeiten|installieren|einchecken)[.!]*$",
     r"(?:bitte )?lass(?:en sie)? (?!(?:uns|mich|das|es)\b).{2,50} (?:in ruhe|unverändert|so,? wie"
     r"|wie (?:er|sie|es) ist)",
@@ -297,7 +313,8 @@ _IN_OTHERS = [
     r"|englisch|französisch|utc|euro|snake_case|iso|metrisch)\w*[.!]*$",
     r"(?:kommentiere|dokumentiere|schreibe?|antworte)\b.{0,40} (?:auf|in) (?:deutsch|englisch"
     r"|französisch)[.!]*$",
-    r"ich (?:bevorzuge|mag keine?|möchte (?:keine?|immer|nur)|will (?:keine?|immer|nur)) \w",
+    r"ich (?:bevorzuge|mag keine (?:emojis|listen|tabellen|anglizismen|abkürzungen|floskeln"
+    r"|kommentare)|möchte (?:keine?|immer|nur)|will (?:keine?|immer|nur))\b",
     r"(?:bitte )?(?:nenne?|verwende|nutze|benutze|erfinde|lösche?|ändere|installiere|schreibe?)"
     r" (?:\w+ )?"
     r"(?:keine?n?|nichts)\b",
@@ -352,7 +369,8 @@ _IN_OTHERS = [
     # Turkish
     r"her \w+(?:ten|tan|den|dan|te|ta|de|da) (?:sonra|önce)?.{2,50}"
     r"(?:çalıştır|yap|güncelle|göster|sor|yaz|ekle|test et)(?:[ıiuü]n)?[.!]*$",
-    r"her \w+[ıiuü]n (?:sonunda|başında|altında|içinde) \w",
+    r"her (?:ceva|yanıt|mesaj|commit|bölüm|adım|değişikli)\w* (?:sonunda|başında|altında"
+    r"|içinde) \w",
     r".{2,40}m[ae]dan önce .{2,30}(?:sor|çalıştır|yap|göster|kontrol et"
     r"|haber ver)(?:[ıiuü]n)?[.!]*$",
     r"(?:\w+ ){0,3}(?:yanıt|cevap|yorum|açıklama|mesaj|commit)\w* .{0,25}\b(?:türkçe|ingilizce"
@@ -369,7 +387,7 @@ _IN_OTHERS = [
 _IN_OTHER_SCRIPTS = [
     # Chinese
     r"(?:请)?(?:你的)?(?:所有)?(?:回答|回复|答复|输出|注释|文档|提交信息|变量名|代码注释|时间|日期)"
-    r"(?:请|要|都|应|尽量|一定|全部|始终|必须|统一|只)*(?:用|使用|以|简短|简洁|尽量|保持|控制)(?!了|过|的是)",
+    r"(?:请|要|都|应|尽量|一定|全部|始终|必须|统一|只)*(?:用|使用|以|简短|简洁|尽量|保持|控制)(?!了|过|的是|完|光)",
     r".{1,10}(?:里|中|内)(?:请)?(?:不要|别|禁止|不准|不得)(?!.{0,20}[了?？]).",
     r"(?:以后|今后|从此)?(?:请)?叫我(?!.{0,4}(?:来|去|起|回|做|干)).{1,8}$",
     r"(?:请)?(?:只能|只准|只许|仅限|只可以|仅可)(?:使?用|改|修改|动|读)",
