@@ -76,7 +76,7 @@ _DISLIKED = (
 )
 _NO_REPORT = (
     r"(?!.{0,80}\b(?:is|are|was|were|has|have|had|did|does|do|works?|worked|fails?|failed|found"
-    r"|left|remain\w*|so far|appear\w*|seem\w*|came|needed)\b)"
+    r"|left|remain\w*|so far|appear\w*|seem\w*|came|needed|shown)\b)"
 )
 _START = (
     r"^(?:(?:please|and|also|but|so|then|oh|ok(?:ay)?|btw|by the way|one more thing|remember|note"
@@ -91,7 +91,8 @@ _IN_ENGLISH = [
     rf"(?:please |i want |you )?{_VERB}\b",
     rf"(?:before|after) (?:you )?{_DOES}\b(?! (?:the|it|to)\b).{{0,40}}, (?:please )?{_VERB}\b",
     rf"{_VERB}\b.{{0,60}} before (?:you )?{_DOES}\b(?! (?:the|to)\b)",
-    rf"{_VERB}\b.{{0,40}} (?:whenever|every ?time|each time|any ?time) (?:you|i|we|a|an|the)\b",
+    rf"{_VERB}\b.{{0,40}} (?:whenever|every ?time|each time|any ?time) (?:you|i|we|an?|something"
+    rf"|anything)\b",
     rf"(?:any ?time|every ?time|each time|whenever) (?:you|i|we|a|an)\b.{{3,60}}, (?:please )?"
     rf"{_VERB}\b",
     rf"(?:when|if|as soon as|once) you (?!(?:are|have|finish|get|can|see|find|know|like|want|ever"
@@ -103,8 +104,9 @@ _IN_ENGLISH = [
     r"|not (?:sure|certain))\b.{0,40}, \w",
     r"(?:when|if) you (?:don't|do not|can't|cannot) (?:know|find|answer|verify|understand)\b"
     r".{0,40}, (?:just |please )?(?:say|tell|ask|admit|stop|don't|do not)\b",
-    r"(?:when|if|as soon as) (?:a|an|any|anything|something)\b.{3,50}, (?:please |then )?"
-    r"(?:ask|stop|tell me|say so|let me know|warn|wait|inform)\b",
+    r"(?:when|if|as soon as) (?:a|an|any|anything|something)\b.{3,50}, (?:please "
+    r"|then )?(?:ask me|stop|tell me(?! (?:what|where|how|why|which)\b)|say so|let me know|warn"
+    r"|wait|inform)\b",
     r"(?:when|if|whenever) i (?:say|write|type|ask|paste|mention|make|am)\b.{2,60}, (?:i mean\b"
     rf"|(?:please |just )?{_VERB}\b)",
     r"(?:ask|tell|warn|consult|notify|inform|show|check with|let|get|wait|await|seek)\b.{0,40} "
@@ -121,10 +123,11 @@ _IN_ENGLISH = [
     rf"(?:please )?(?:{_VERB}|you(?:'re| are) (?:my|an?)\b|(?:we|you|i) (?:use|don't|do not|only"
     r"|always|never|prefer|follow|avoid|must|want)\b)",
     # Orders that no step of the work fulfils.
-    r"(?:leave|let) (?!(?:me|him|her|us|it|that|this|them)\b).{2,60} (?:alone|untouched|intact"
+    r"(?:leave|let) (?!(?:me|him|her|us|it|that|this|them|the (?:rest|others?))\b).{2,60}"
+    r" (?:alone|untouched|intact"
     r"|unchanged|in (?:peace|place)|as (?:it is|they are|is)|where (?:it is|they are))[.!]*$",
     r"keep (?:(?:your |the )?(?:hands|fingers) off|away from|out of)\b",
-    r"hands off (?:the|of|my|our|any|everything|\w+[.!]*$)",
+    r"hands off (?:the|of|my|our|any|everything|\w+[.!]*$)(?!.*, (?:he|she|they) said)",
     r"stay (?:away from|out of|off) (?:the|my|our|any|all|\w+[.!/]*$)",
     r"(?:stop|quit|cease) (?!(?:worry|kidd|be|cry|jok|laugh)ing)\w+ing\b(?! (?:the|it|here)\b)",
     rf"(?:skip|omit|drop|spare me|leave out|cut) (?:the |all |any |your )?{_DISLIKED}\b",
@@ -187,7 +190,9 @@ _IN_ENGLISH = [
     rf"(?:talk|speak|write|explain (?:things|everything|concepts)) to me (?:like|as|in)\b"
     rf"|speak (?:only )?{_LANGUAGE}\b"
     r"|explain (?:things|everything|concepts) (?:as|like|in|to)\b",
-    r"keep (?:the (?:tone|style|language|wording|voice)|everything|your|all|every|functions|methods"
+    r"keep (?:the (?:tone|style|language|wording|voice)|everything|(?:your|all|every)"
+    r" (?=[\w-]*(?: [\w-]+)?\b(?:answers?|repl|respons|messages|explanations?|functions?|methods?"
+    r"|classes|lines|tests|commits?|code|tone|language|hands))|functions|methods"
     r"|classes|lines|commits|answers|replies|responses|paragraphs|sentences|messages)\b.{1,60}",
     r"(?:keep|use|write|prefer|stay|be)\b.{2,60},? (?:always|at all times|throughout|everywhere"
     r"|in all cases)[.!]*$",
@@ -219,13 +224,15 @@ _IN_ENGLISH = [
     rf"no (?:more )?{_DISLIKED}(?![\w-]){_NO_REPORT}",
     rf"[^.,;]{{3,60}}, (?:and )?no {_DISLIKED}(?:, please)?[.!]*$",
     rf"(?:without|with no) {_DISLIKED}(?:,? please)?[.!]*$",
-    r"only (?:ever )?(?:the )?(?:standard|stdlib|built-?in|native|open[- ]source|official|public"
+    _NO_REPORT
+    + r"only (?:ever )?(?:the )?(?:standard|stdlib|built-?in|native|open[- ]source|official|public"
     r"|plain|ascii|metric|short|lower ?case|vanilla|pure|typed"
-    r"|free)\b[\w -]{0,40}(?:, please)?[.!]*$" + _NO_REPORT,
+    r"|free)\b[\w -]{0,40}(?:, please)?[.!]*$",
     # What holds for all of a kind.
     rf"(?:all|every|each|any|no) (?:[\w-]+ ){{0,2}}{_WORK}(?: [\w-]+){{0,2}}"
     rf" (?:must(?! have \w+[ed]\b)"
-    r"|ha(?:s|ve) to|should|shall|may (?:only|not|never)|needs? (?:an?|to)|gets? (?:an?|its)"
+    r"|ha(?:s|ve) to|(?:should|shall) (?!(?:pass|arrive|work|come|have)\b)|may (?:only|not|never)"
+    r"|needs? (?:an?|to)|gets? (?:an?|its)"
     r"|requires? an?"
     r"|go(?:es)? (?:in|into|through|under)|belongs? (?:in|to|under)|stays?)\b",
     r"(?:the|our|your|my|all|any) (?:[\w-]+ ){1,3}must (?:stay|remain|not|keep|never|always)\b",
@@ -236,8 +243,8 @@ _IN_ENGLISH = [
     r"(?!(?:i|we|it|he|she|they|you|this|that)\b)[\w-]+ (?:never|must|may never) go(?:es)? "
     r"(?:in|into|to|on)\b",
     r"(?:nobody|no one|no-one) (?:but|except|other than) (?:me|i|us)\b",
-    r"(?:nobody|no one|nothing|no \w+) (?:gets?|is|are|goes|may|can|should|must|leaves)\b.{3,60} "
-    r"(?:without|unless|until) (?:my|i|me|a|asking|review)\b",
+    r"(?:nobody|no one|nothing|no \w+) (?:gets?|is|are|goes|may|can|should|must|leaves)"
+    r" (?!saved\b).{3,60} (?:without|unless|until) (?:my|i|me|a|asking|review)\b",
     r"(?!(?:access|request|operation|method|this|that|it|which|he|she|they)\b)[^.,]{3,60} (?:is"
     r"|are)"
     r" (?:banned|forbidden|off[- ]limits|taboo|prohibited|a no-go|read-only)(?: (?:for"
@@ -251,7 +258,8 @@ _IN_ENGLISH = [
     r"|access|push|edit"
     r"|modify|delete|install|run|write|commit|call|rename|remove|create|add)\b(?! (?:that|this"
     r"|it)\b)",
-    r"you (?:have to|need to|should|are to) (?:ask|keep|stick|follow|respect|adhere|cite|stay"
+    r"you (?:have to|need to|should|are to) (?:ask (?:me|us|first|before)|keep|stick|follow"
+    r"|respect|adhere|cite|stay"
     r" (?:under|below|within|in|on))\b",
     r"(?:remember|keep in mind|bear in mind) that (?:[\w'-]+ ){1,4}(?:am|is|are|must|cannot|can't"
     r"|don't|doesn't|has to|have to|needs?|uses?|prefers?|only|runs?)\b",
@@ -259,10 +267,12 @@ _IN_ENGLISH = [
     rf"remember to (?!stay\b){_VERB}\b",
     r"our (?:[\w-]+ ){0,2}(?:style|conventions?|standard|minimum|policy|limit|rule)\b.{0,30} "
     r"(?:is|are) (?-i:[A-Z\d]|to |that |at )",
-    r"we (?:only|always|never) (?:use|support|write|commit|accept|target|merge|deploy|ship|test)\b",
+    r"we (?:only|always|never) (?:use|support|write|commit|accept|target|merge|deploy|ship|test)"
+    r" (?!(?:it|that|this)\b)",
     r"we (?:deploy|release|merge|commit|push|write|test|meet|ship|work) only (?:on|in|at|to|with"
     r"|from|after|when)\b",
-    r"we (?:use|prefer|follow|stick to|avoid) .{2,50}(?:\bhere|in this (?:project|repo\w*"
+    r"we (?:use|prefer|follow|stick to|avoid) (?!a lot\b).{2,50}(?:\bhere|in this (?:project"
+    r"|repo\w*"
     r"|codebase)|throughout|, not [^,]*|\b(?:instead of|rather than) [^,]*)[.!]*$",
     r"we (?:don't|do not) (?:use|allow|accept|do|write|mock|commit|support) (?!(?:it|that|this|the"
     r"|any more|anymore|much|a lot)\b)[\w-]+(?: [\w-]+){0,2}(?: here)?[.!]*$",
@@ -435,7 +445,8 @@ _OTHERS = _any_of(_IN_OTHER_SCRIPTS, "^")
 _ONCE = re.compile(
     r"\b(?:this time|for now|right now|just now|not now|today|tonight|tomorrow|yesterday"
     r"|this once|at the moment|so far|anymore|any more|not yet|yet(?=[.!]*$)|try again"
-    r"|this (?:one|step|file|function|snippet|test|line|change|commit|branch|paragraph|question"
+    r"|this (?:one|string|line|step|file|function|snippet|test|line|change|commit|branch"
+    r"|paragraph|question"
     r"|message|task|table|section|sentence|case|run|example|script|method|class|page|pr|list|text)"
     r"|these|those|the following|(?:attached|above|below)(?=[.!]*$)"
     r"|diesmal|jetzt gerade|heute|morgen|vorerst|cette fois|pour l['’]instant|aujourd['’]hui|demain"
