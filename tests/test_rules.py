@@ -113,7 +113,7 @@ def test_what_a_model_left_out_is_added_with_the_number_of_its_message() -> None
 def test_a_summary_without_that_section_gets_one_in_its_language(language: str) -> None:
     messages = [llm.user(text) for text in RULES[language]]
 
-    added = with_rules("Prose.", head(messages, language=language))
+    added = with_rules("Prose.", head(messages, room=20_000, language=language))
 
     assert all(rule in added for rule in RULES[language])
     assert [heading for heading, _ in sections_of(added)] == ["", words(language)["rules"]]
@@ -215,3 +215,20 @@ def test_an_offline_summary_quotes_a_long_rule_whole() -> None:
     said = [llm.user(rule), llm.assistant(LONG), llm.user("When?"), llm.assistant(LONG)] * 4
 
     assert f'- "{rule}" [13]' in extract(head(said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Run the tests and fix what fails.",
+        "Only change files X in this step.",
+        "Don't push yet.",
+        "No emojis this time.",
+        "Leave the config folder alone for now.",
+        "Antworte diesmal auf Deutsch.",
+        "Utilise la deuxième option cette fois.",
+        "这次不要写注释。",
+    ],
+)
+def test_what_holds_for_one_step_is_no_standing_rule(said: str) -> None:
+    assert found(said) == []

@@ -162,8 +162,9 @@ _IN_ENGLISH = [
     r"(?:i|we|this|the|my|our)\b[^,]{3,60}, so (?:please )?(?:answer|reply|respond|speak|write|use"
     r"|explain) (?!(?:the|this|that|another|it|me|to)\b)\w",
     r"use (?:at most|no more than|a maximum of)\b",
-    r"[^.,;]{3,80} per (?:answer|reply|response|message|commit|function|sentence|paragraph"
-    r"|chapter)[.!]*$" + _NO_REPORT,
+    _NO_REPORT
+    + r"[^.,;]{3,80} per (?:answer|reply|response|message|commit|function|sentence|paragraph"
+    r"|chapter)[.!]*$",
     r"only (?:commit|push|merge|deploy|answer|reply|use|delete|install|change|ask|edit|add"
     r"|write)\b"
     r".{0,50} (?:when|if|after|once|with my|on request)\b",
