@@ -23,12 +23,10 @@ from .pins import with_pins
 from .plan import Plan, Wishes, plan_compaction
 from .prefix import Prefix, logged_prefix
 from .redaction import redacted, without_secrets
-from .rules import lost_rules, rules_tokens, said_rules, with_rules
 from .schema import Record
 from .source import Source, read_source
 from .store import Draft, store_compaction
 from .summarizers import EXTRACTIVE, get_summarizer, has_same_provider, is_own_model
-from .summarizers.extractive import with_quotes
 from .summarizers.template import load_template
 from .summary import Answer, Head, Summarizer, Usage, Watch, is_record_line, with_record_line
 from .tokens import (
@@ -277,6 +275,8 @@ def draft_compaction(
 
 def _values(plan: Plan, summary: str) -> dict[str, Any]:
     """What the record says of the rules and exact values that were found, and which are lost."""
+    from .rules import lost_rules, said_rules
+
     found = [fact for fact in plan.head.facts if fact.is_used]
     known = plan.head.secrets
     # A secret was not lost, it was left out.
@@ -345,6 +345,11 @@ def _checked(answer: Answer, plan: Plan) -> str:
 
     Raises `SummarizerError` where it is none, or not what it has to be.
     """
+    # Their expressions take a tenth of a second to compile, and a prompt that stays below its
+    # threshold needs none of them.
+    from .rules import with_rules
+    from .summarizers.extractive import with_quotes
+
     head = plan.head
     summary = with_record_line(summary_text(answer), head)
     # What needs no model says is quoted, in whatever language that is, rules included.
@@ -362,6 +367,8 @@ def _head_for(summarizer: Summarizer, head: Head) -> Head:
     """The head with the room that a model has beside the rules that it may not quote."""
     if head.most is None or summarizer.name == EXTRACTIVE:
         return head
+    from .rules import rules_tokens
+
     rules = rules_tokens(head)
     return replace(head, room=max(1, head.room - rules), most=max(1, head.most - rules))
 

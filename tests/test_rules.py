@@ -114,7 +114,7 @@ def test_what_a_model_left_out_is_added_with_the_number_of_its_message() -> None
 def test_a_summary_without_that_section_gets_one_in_its_language(language: str) -> None:
     messages = [llm.user(text) for text in RULES[language]]
 
-    added = with_rules("Prose.", head(messages, language=language))
+    added = with_rules("Prose.", head(messages, room=20_000, language=language))
 
     assert all(rule in added for rule in RULES[language])
     assert [heading for heading, _ in sections_of(added)] == ["", words(language)["rules"]]
@@ -236,3 +236,20 @@ def test_rules_may_take_what_the_prose_leaves_free_and_what_is_left_out_is_told(
     assert quoted == rules[-len(quoted) :] and len(quoted) >= 8
     assert lost == rules[: -len(quoted)]
     assert data["values_lost"] == len(data["lost"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Run the tests and fix what fails.",
+        "Only change files X in this step.",
+        "Don't push yet.",
+        "No emojis this time.",
+        "Leave the config folder alone for now.",
+        "Antworte diesmal auf Deutsch.",
+        "Utilise la deuxième option cette fois.",
+        "这次不要写注释。",
+    ],
+)
+def test_what_holds_for_one_step_is_no_standing_rule(said: str) -> None:
+    assert found(said) == []

@@ -6,6 +6,7 @@ import re
 
 from ..estimate import estimate
 from ..transcript import FRAGMENT_NOTE
+from .habits import is_for_once, is_habit
 
 LONGEST_SENTENCE = 2_000
 "Characters that tell what it is. A longer one is a line of a program or of data."
@@ -61,11 +62,12 @@ _WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]{2,}")
 _RULES = {
     "en": r"(?:^|[:;,] ?(?:and |but )?|\d[.)] |\b(?:please|should|must|to) )"
     r"(?:never|never,? ever|always|don't ever|under no circumstances) (?!(?:ever|been|had|seen"
-    r"|heard|a|the|in|at|mind|happy|glad|here|there|on|good|great|nice|fun|love[ds]?|know|knew|wanted)\b|\w+(?:ing|ed)\b)\w"
+    r"|heard|a|the|in|at|mind|happy|glad|here|there|on|good|great|nice|fun|love[ds]?|know|knew"
+    r"|wanted|thought|said|felt)\b|\w+(?:ing|ed)\b)\w"
     r"|(?:^|[:;] ?|\d[.)] )(?:(?:please|and|also|but|so|remember|note|important)[,:]? )*"
-    r"(?:(?:don't|do not) (?!(?:know|think|want|need|have|see|understand|worry|mind|care|give up"
-    r"|get (?:discouraged|me wrong)|forget(?!.* (?:every|each|before|after|when)))\b)"
-    r"|(?:make sure|only (?:ever |use )|use only|avoid|stick to"
+    r"(?:(?:don't|do not) (?!(?:know|think|want|need|have|see|understand|worry|bother|mind|care"
+    r"|like|give up|get (?:discouraged|me wrong)|forget(?!.* (?:every|each|before|after|when)))\b)"
+    r"|(?:make sure|only (?:ever |use )|use only(?! the (?:first|second|last)\b)|avoid|stick to"
     r"|(?:answer|reply|respond|speak|talk)\b.{0,20} in"
     r"|write (?:(?:it|everything|all|your|comments?|commit messages|docs?|tests?)\b.{0,20} )?in)\b)"
     r"|^(?:please )?(?:be (?:brief|concise|terse)\b|ask(?: me)?(?: first)? before (?:you|\w+ing)\b"
@@ -309,13 +311,19 @@ def is_prose(sentence: str) -> bool:
 
 def is_rule(sentence: str) -> bool:
     """Whether a sentence of the user's lays something down for all that follows."""
-    is_order = _RULE_IN_LATIN.search(sentence) or (
-        not sentence.isascii() and _RULE_IN_OTHERS.search(sentence)
-    )
-    return (
-        bool(is_order)
+    if is_question(_ASKED_AFTER.sub("", sentence)):
+        return False
+    return is_habit(sentence) or (
+        _is_order(sentence)
         and not _NARRATIVE.match(sentence)
-        and not is_question(_ASKED_AFTER.sub("", sentence))
+        and (is_firm(sentence) or not is_for_once(sentence))
+    )
+
+
+def _is_order(sentence: str) -> bool:
+    return bool(
+        _RULE_IN_LATIN.search(sentence)
+        or (not sentence.isascii() and _RULE_IN_OTHERS.search(sentence))
     )
 
 
