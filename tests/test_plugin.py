@@ -86,3 +86,14 @@ def test_llm_logs_and_says_the_same_with_and_without_the_plugin(
 
     assert with_plugin == without_plugin
     assert "compactions" not in with_plugin[1]
+
+
+def test_a_prompt_below_its_threshold_compiles_no_expressions_of_a_summary() -> None:
+    code = (
+        "import sys, llm_compact.automatic\n"
+        "print([m for m in sys.modules if m.startswith('llm_compact.summarizers.')])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "cues" not in done.stdout and "corrections" not in done.stdout
